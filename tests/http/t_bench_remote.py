@@ -273,7 +273,7 @@ def t_too_few_descriptors_are_said():
     with benched.Sham() as sham:
         done = remote(sham, command=("connections", "--quick", "--connections", "1000"),
                       prefix=("prlimit", "--nofile=600:600"))
-    bad(done, "1100 descriptors wanted, 600 allowed")
+    bad(done, "1100 descriptors needed, 600 allowed")
 
 
 def t_a_missing_tool_is_named():

@@ -408,7 +408,7 @@ def t_room_is_looked_for_where_the_files_will_be():
                 fileset.Files(rows[:2]).make(root)
             room = 3 << 20          # two of the four are there
             fileset.Files(rows).make("site")
-            refused(fileset.Files(rows).make, "none", text="4 MiB of files wanted, 3 MiB free")
+            refused(fileset.Files(rows).make, "none", text="4 MiB of files needed, 3 MiB free")
         finally:
             os.statvfs = old[0]
             os.chdir(old[1])
@@ -467,7 +467,7 @@ def t_the_files_of_overload_are_several_times_its_memory():
         exp.full_before = 7
         with contextlib.redirect_stderr(io.StringIO()):
             exp.memory(*where, s)
-        assert "had 400 of 500 MiB at most: its memory was not little" in exp.notes[0], exp.notes
+        assert "had 400 of 500 MiB at most: its memory was never full" in exp.notes[0], exp.notes
         write("memory.max_usage_in_bytes", f"{499 << 20}")
         write("memory.failcnt", "7")
         exp.memory(*where, s)
@@ -480,7 +480,7 @@ def t_the_last_point_of_cpus_says_what_it_cannot_tell():
     args = options("cpus")
     args.cpu_list = [3, 5, 6]
     exp = clients.Cpus(args)
-    assert [p.x for p in exp.points] == [1, 2, 3] and "with 3 CPUs, which are all" in exp.notes[0]
+    assert [p.x for p in exp.points] == [1, 2, 3] and "with all 3 CPUs, the clients" in exp.notes[0]
     s = {"cpus": 3, "cpu_ns": 1.0, "server_share": 1.0, "server_busiest": 1.0, "ran_ns": 5.0}
     exp.after(None, exp.points[2], None, s, {})
     assert s["cpu_ns"] is s["server_share"] is s["server_busiest"] is None and s["ran_ns"] == 5.0
@@ -632,7 +632,7 @@ def t_servers_on_different_hosts_have_their_own_command_and_network():
         assert invoke.make_lab(options(*two, "--stat", "a=x")).stat(b) is None
     assert "no processor time of b" in err.getvalue()
     for words, text in ((("--stat", "cat /proc/stat"), "on different hosts"),
-                        (("--stat", "a=x", "--stat", "a=y"), "a has one"),
+                        (("--stat", "a=x", "--stat", "a=y"), "a has a command already"),
                         (("--stat", "c=x"), "there is no --server c, but a, b")):
         with contextlib.redirect_stderr(io.StringIO()) as err:
             try:

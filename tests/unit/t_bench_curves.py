@@ -79,7 +79,7 @@ def t_lines_of_our_own_are_lists_too():
 
 
 def t_a_list_that_asks_for_nothing_or_is_none_is_refused():
-    for text, words in (("", "asks for nothing"), ("# only\n/a 0\n", "asks for nothing"),
+    for text, words in (("", "no request in it"), ("# only\n/a 0\n", "no request in it"),
                         ("/a x\n", "line 1: want `PATH WEIGHT [#SIZE]`"),
                         ("/a 1 2\n", "line 1"), ("# x\n1 a 2 -\n", "line 2"),
                         ("1 /a b -\n", "line 1"), ("-1 /a 2 -\n", "line 1")):

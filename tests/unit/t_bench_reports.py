@@ -144,8 +144,8 @@ def t_a_server_that_was_killed_is_said_to_be():
     with tempfile.NamedTemporaryFile() as log:
         server = servers.Nginx(None, "nginx")
         server.log = log.name
-        for script, text in (("kill -9 $$", "it said nothing (killed by SIGKILL)"),
-                             ("exit 3", "it said nothing")):
+        for script, text in (("kill -9 $$", "no message (killed by SIGKILL)"),
+                             ("exit 3", "no message")):
             server.proc = subprocess.Popen(["sh", "-c", script])
             server.proc.wait()
             assert server.last_words() == text, server.last_words()
@@ -159,7 +159,7 @@ def t_servers_that_cannot_are_named():
         entry = {"servers": exp.names(run.opts), "left_out": []}
         with contextlib.redirect_stderr(io.StringIO()) as err:
             run.say_unable(exp, entry)
-        assert "apache2, lighttpd: it cannot be given" in entry["left_out"][0], entry
+        assert "apache2, lighttpd: it cannot load" in entry["left_out"][0], entry
         assert "apache2" in err.getvalue()
 
 

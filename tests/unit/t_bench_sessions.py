@@ -260,7 +260,7 @@ def t_targets_of_logs_may_be_absolute_and_have_spaces():
         conv, got = log_lines((0, target))
         assert [[[c.uri for c in b] for b in s] for s in got] == [[[want]]], (target, conv.left_out)
     conv, _ = log_lines((0, "*"), (0, "host:443"))
-    assert conv.left_out == {"with a target that is no path": 2}, conv.left_out
+    assert conv.left_out == {"with a target that is not a path": 2}, conv.left_out
 
 
 def t_targets_too_long_for_httperf_are_left_out():

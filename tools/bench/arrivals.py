@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Experiments whose requests arrive at a rate: sweeps of it, and sessions of users."""
+"""Experiments in which requests arrive at a rate: rate sweeps, and sessions of users."""
 from __future__ import annotations
 
 import argparse
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 class Rates(Experiment):
     name, title = "rates", "replies against demanded rate, to saturation"
-    about = ("An open loop: connections come at a given rate whatever becomes of the earlier "
+    about = ("An open loop: connections arrive at a given rate, independent of the earlier "
              "ones. A server keeps up while replies equal the demand; where they part is its "
              "saturation, unless that is the client's limit, which then stands there instead of "
              "a rate. Errors stand "
@@ -43,15 +43,15 @@ class Rates(Experiment):
 
     @staticmethod
     def options(ap: argparse.ArgumentParser) -> None:
-        ap.add_argument("--low", type=whole(), metavar="R", help="requests a second to begin with")
-        ap.add_argument("--high", type=whole(), metavar="R", help="and to end with")
+        ap.add_argument("--low", type=whole(), metavar="R", help="first rate, requests a second")
+        ap.add_argument("--high", type=whole(), metavar="R", help="last rate")
         ap.add_argument("--step", type=whole(), metavar="R", help="apart (default: doubling)")
         ap.add_argument("--calls", type=whole(), default=10, metavar="N",
                         help="requests on each connection (10)")
         ap.add_argument("--client", choices=("httperf", "load"), default="httperf",
-                        help="load goes beyond what one httperf can do")
+                        help="load makes higher rates than one httperf")
         ap.add_argument("--timeout", type=whole(), default=5, metavar="S",
-                        help="a reply later than that is an error (5)")
+                        help="a later reply is an error (5)")
 
     def make_points(self, opts: argparse.Namespace) -> list:
         self.opts = opts
@@ -76,7 +76,7 @@ class Rates(Experiment):
         self.check(run, point, server).settle(run.lab, server)
 
     def tolerate(self, fault: str, got: dict) -> str | None:
-        """Errors are a column, to where there is no reply at all; a wrong reply is none."""
+        """Errors are a column, even without any reply; a wrong reply invalidates the sample."""
         return fault if wrong_answers(got) else None
 
     def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
@@ -92,7 +92,7 @@ class Rates(Experiment):
         return None
 
     def enough(self, entry: dict, point: Point, name: str) -> bool:
-        """Three points past saturation show it."""
+        """Three points past saturation are enough."""
         lost = {s["point"] for s in entry["samples"] if s["server"] == name and
                 s["point"] < point.x and (s["invalid"] or not s.get("kept_up"))}
         return len(lost) >= 3
@@ -111,7 +111,7 @@ AUTOBENCH = ("req_rate", "con_rate", "min_rep_rate", "avg_rep_rate", "max_rep_ra
 def autobench_rows(entry: dict) -> list[list[str]]:
     """The table that autobench prints: a block of columns per server, the median of its repeats.
 
-    Of samples whose rate was refused, if there are no others, the errors alone.
+    If the rates of all samples were refused, it has their errors alone.
     """
     names = [n for n in entry["servers"]]
     head = ["dem_req_rate"] + [f"{c}_{n}" for n in names for c in AUTOBENCH]
@@ -134,7 +134,7 @@ def autobench_block(s: dict) -> list:
     errors = round(s["error_percent"], 3)
     if s["refused"]:
         return [""] * (len(AUTOBENCH) - 1) + [errors]
-    if not h:                   # load.c's, which takes no rate every 5 s
+    if not h:                   # of load.c, which samples no rate every 5 s
         seconds = s["seconds"] or 1
         return [round((s["requests"] + s["errors"]) / seconds, 1),
                 round(s["connects"] / seconds, 1) if "connects" in s else "",
@@ -148,7 +148,7 @@ def autobench_block(s: dict) -> list:
 
 class Sessions(Experiment):
     name, title = "sessions", "session replay, in httperf's wsesslog grammar"
-    about = ("Users who follow links: bursts of requests with time to think between them. A "
+    about = ("Users who follow links: bursts of requests with think times between them. A "
              "session counts only if all its replies came. Sessions finished are those of a "
              "second in which they began: how long each thinks is in no rate.")
     x_label = "sessions started a second"
@@ -156,8 +156,8 @@ class Sessions(Experiment):
                ("resp_ms", "response time", "ms", "low"))
     tools = ("curl", "httperf")
     withheld = (*LATENCIES, "sess_rate", "resp_ms")
-    unable = "POST and other methods go to a module, which cannot be given to it"
-    LIFETIME_S = 0.1            # to which httperf tells that of a session
+    unable = "POST and other methods need a module, which it cannot load"
+    LIFETIME_S = 0.1            # to which httperf rounds the time of a session
 
     @staticmethod
     def options(ap: argparse.ArgumentParser) -> None:
@@ -166,7 +166,7 @@ class Sessions(Experiment):
         ap.add_argument("--rates", type=positives, default="10,50", metavar="R,…",
                         help="sessions a second (10,50)")
         ap.add_argument("--think", type=not_negative, default=0.1, metavar="S",
-                        help="between bursts that do not say (0.1)")
+                        help="after bursts without one (0.1)")
         ap.add_argument("--size", type=whole(), default=files.PAGE_SIZE, metavar="BYTES",
                         help="of the file that the lab makes for each URI (8192)")
 
@@ -198,7 +198,7 @@ class Sessions(Experiment):
         return sorted({c.uri.partition("?")[0] for s in self.sessions for b in s for c in b})
 
     def leave_out_unmakeable(self) -> None:
-        """Requests for what cannot be a file of the lab's site, beside all others."""
+        """The requests that cannot be files of the lab's site, and all others."""
         made = {uri: file_of(uri) for uri in self.uris()}
         basic = {path for _, path, _ in files.basic().rows}
         folders = {parent for path in {*made.values(), *basic} - {None} for parent in parents(path)}
@@ -223,14 +223,14 @@ class Sessions(Experiment):
         super().sites(run)
         longest_s = self.longest_s(self.sessions_nr(run, max(p.x for p in self.points)))
         if longest_s > run.opts.seconds:
-            self.note(f"sessions think up to {longest_s:g} s: by so much is a sample longer than "
+            self.note(f"sessions think up to {longest_s:g} s: a sample is longer by this than "
                       "--seconds")
         root = os.path.join(run.lab.dir, "site")
         for uri in [] if run.lab.remote else self.uris():
             try:
                 files.put(root, file_of(uri), self.file_size(uri))
             except OSError as e:
-                raise Problem(f"{uri}: cannot be made a file of the lab's site: "
+                raise Problem(f"{uri}: cannot be a file of the lab's site: "
                               f"{e.strerror}") from e
 
     def file_size(self, uri: str) -> Any:
@@ -250,12 +250,12 @@ class Sessions(Experiment):
         return max(1, round(rate * run.opts.seconds))
 
     def asked_by(self, nr: int) -> list:
-        """What each of nr sessions asks for: httperf begins anew behind the last one."""
+        """The requests of nr sessions: httperf starts again after the last one."""
         each = self.sessions[:sessions.TEMPLATES_MAX]
         return [each[i % len(each)] for i in range(nr)]
 
     def longest_s(self, nr: int) -> Any:
-        """What that of nr sessions which thinks longest does."""
+        """Of nr sessions, the one with the longest think time."""
         return max(sessions.think_s(s, self.think) for s in self.asked_by(nr))
 
     def check(self, run: Run, point: Point, server: Server) -> Check | None:
@@ -264,11 +264,11 @@ class Sessions(Experiment):
         return Check(SMALL, crc=files.crc(SMALL, 1024), rows=self.rows())
 
     def asked(self) -> list:
-        """All that is asked for by GET, in order."""
+        """All GET requests, in order."""
         return [c.uri for s in self.sessions for b in s for c in b if c.method == "GET"]
 
     def rows(self) -> list:
-        """The files of it."""
+        """The files of the sessions."""
         return [(uri, self.file_size(path), files.crc(file_of(path), self.file_size(path)))
                 for uri in sorted(set(self.asked())) for path in [uri.partition("?")[0]]
                 if path not in self.echoes and len(uri) < 2000]
@@ -287,12 +287,12 @@ class Sessions(Experiment):
                           "were finished")
 
     def late_s(self, rate: float, h: Any) -> Any:
-        """How long after the last session was due to end httperf did: it says not when one began.
+        """The time from the expected end of the last session to the end of httperf.
 
-        A session is due to take what it thinks, and its part of the time that replies took:
-        of one reply to 0.1 ms; but within a burst they overlap, and take no more than is
-        left of the sessions' time, whose rounding a session of many requests multiplies.
-        Both are taken to have been rounded down.
+        httperf does not report when a session began. A session should take its think times
+        and its share of the time of replies, of each reply to 0.1 ms. Within a burst replies
+        overlap, and take no more than the rest of the sessions' time; its rounding is
+        multiplied by the requests of a session. Both are assumed to be rounded down.
         """
         each = self.asked_by(int(h["sess_total"]))
         thinks = [sessions.think_s(s, self.think) for s in each]
@@ -307,7 +307,7 @@ class Sessions(Experiment):
     def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         began_s = sample["sess_total"] / sample["point"]
         if sample["late_s"] <= 0.05 * began_s + self.LIFETIME_S:
-            return bottleneck.DEMAND, "sessions came at the rate that was asked for"
+            return bottleneck.DEMAND, "sessions began at the requested rate"
         return None
 
     def line(self, sample: Sample) -> str:
@@ -315,7 +315,7 @@ class Sessions(Experiment):
 
 
 def file_of(uri: str) -> str | None:
-    """The file of the site that a URI without query is, as servers decode it; None: none can be."""
+    """The file of a URI without its query, as servers decode it; None if there can be none."""
     raw = urllib.parse.unquote_to_bytes(uri.encode("utf-8", "surrogateescape"))
     path = raw.decode("utf-8", "surrogateescape") + "index.html" * uri.endswith("/")
     if not path.startswith("/") or os.path.normpath(path) != path or "\0" in path or \
@@ -326,7 +326,7 @@ def file_of(uri: str) -> str | None:
 
 
 def without(burst: Any, uris: Any) -> list:
-    """A burst's requests for others; the pause behind it stays."""
+    """A burst with other requests; the pause after it stays."""
     think = next((c.think_s for c in burst[::-1] if c.think_s is not None), None)
     ret = [c._replace(think_s=None) for c in burst if c.uri.partition("?")[0] not in uris]
     return [ret[0]._replace(think_s=think), *ret[1:]] if ret else []

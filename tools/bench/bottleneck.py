@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Whose limit a figure is: the server's, or the client's, the network's, or none.
+"""What limits a figure: the server, the client, the network, or nothing visible.
 
-Pure functions over what was measured. A throughput that is not the server's is
-refused: it says nothing about the server. That twice the clients get no more
-does not make it the server's, since a network between them all does the same:
-only its own CPUs do. Processor time per request needs no such judgement, since
-it counts only what the server worked.
+Pure functions over measured values. A throughput that the server does not limit is
+refused, since it says nothing about the server. If twice the clients get no more, the
+limit may still be a network between them; only the server's own CPUs can show that
+it is the server. Processor time per request needs no such check, since it counts only
+the work of the server.
 """
 from __future__ import annotations
 
 from typing import Any
 
-SATURATED = 0.90            # of the server's CPUs: there is no more to be had
+SATURATED = 0.90            # of the server's CPUs: they are full
 CLIENT_FULL = 0.95          # of the clients' CPUs
 BETTER = 1.10               # two half loads above one: the one was the client's limit
 NETWORK_FULL = 0.80         # of the nominal rate: Ethernet gives 80 to 90 % of it
@@ -32,7 +32,7 @@ WORDS = {
 
 
 def compared(ratio: Any, machines: Any) -> str:
-    """What twice the clients got, in words; ratio None: it was not tried."""
+    """The result of twice the clients, in words; ratio None: it was not tried."""
     if ratio is None:
         return "the load cannot be halved"
     if machines:
@@ -46,16 +46,16 @@ def judge(server_share: float, server_busiest: float, client_share: float,
           machines: int = 0) -> tuple[str, str]:
     """(whose limit, why in words).
 
-    server_share, client_share: of their CPUs, None if not known. server_busiest: of
-    the server's CPU that worked most: it may have but one worker. halves_ratio:
-    twice the clients with half the load each against those of it all, None if not
-    tried. link_bps: None if the network has no rate of its own. machines: the
-    figure is of this many client machines, and the ratio is its own to what half of
-    them got: that these were too few does not say that all are, if the server is full.
+    server_share, client_share: of their CPUs, None if not known. server_busiest: share of
+    the busiest CPU of the server, which may have only one worker. halves_ratio: the rate of
+    twice the clients with half the load each, divided by the rate of the whole load; None if
+    not tried. link_bps: None if the network has no rate of its own. machines: the number of
+    client machines; with several, the ratio compares all with half of them. If half were too
+    few, all may still be enough, if the server is full.
     """
     full = server_share is not None and server_share >= SATURATED
     if fd_errors:
-        return DESCRIPTORS, f"{fd_errors} sockets could not be opened for want of descriptors"
+        return DESCRIPTORS, f"{fd_errors} sockets could not be opened: no descriptors left"
     if link_bps and net_bps >= NETWORK_FULL * link_bps:
         return NETWORK, f"{net_bps / link_bps:.0%} of the link's nominal rate"
     if halves_ratio is not None and halves_ratio > BETTER and not (machines and full):
@@ -68,7 +68,7 @@ def judge(server_share: float, server_busiest: float, client_share: float,
              f"the server's {server_share:.0%}")
     halves = compared(halves_ratio, machines)
     if server_share is None:
-        return UNKNOWN, f"what the server's CPUs worked is not known, and {halves}"
+        return UNKNOWN, f"the load of the server's CPUs is not known, and {halves}"
     if server_busiest < SATURATED:
         return UNKNOWN, f"no CPU of the server was full, and {halves}"
     return (UNKNOWN if halves_ratio is None else SERVER), \
@@ -76,5 +76,5 @@ def judge(server_share: float, server_busiest: float, client_share: float,
 
 
 def refused(whose: str) -> str | None:
-    """Why a throughput of that origin is not reported; None if it may be."""
+    """Why a throughput with that limit is not reported; None if it may be."""
     return None if whose in (SERVER, DEMAND) else WORDS[whose]

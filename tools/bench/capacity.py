@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a full core answers: the table of `toboggan bench` without a command.
+"""The capacity of a full core: the table of `toboggan bench` without a command.
 
-The load is loop.c's, which costs the client so little that the server's core is
-the limit; where it is not full there is no figure. What follows from the table,
-from which share of hits and up to which size wire pays, is derived here.
+The load is that of loop.c, which costs the client so little that the server's core is
+the limit. If the core is not full, there is no figure. This module also computes the
+share of hits from which, and the size up to which, wire pays.
 """
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from loads import Load
     from servers import Server
 
-FULL = 0.95                 # of the server's CPUs, by what they were idle
+FULL = 0.95                 # of the server's CPUs, from their idle time
 OTHERS_MAX = 0.03           # of the server's CPUs that other programs may have taken
 STOLEN_MAX = 0.03           # by other virtual machines
-GAPS_MAX = 0.001            # of the segments that are missing when the next one comes
-MISSES, MISS_MEMORY = 4096, "1M"        # files, and what is cached of them: next to none
-MISS_PATH = "/%31k.jpg"     # SMALL, by a path that only the daemon decodes
+GAPS_MAX = 0.001            # share of segments that are missing when the next one arrives
+MISSES, MISS_MEMORY = 4096, "1M"        # files, nearly none of which is cached
+MISS_PATH = "/%31k.jpg"     # SMALL, with a path that only the daemon decodes
 FLOOR = "floor"
 WIRE, USER = "toboggan", "toboggan-user"
-ALL = "wire up to 64K"      # a toboggan that answers by wire also what does not pay
+ALL = "wire up to 64K"      # a toboggan whose wire also sends responses for which it does not pay
 KIB = 1024
-# Of 14 KiB the head takes its part: wire answers what fits into ten segments.
+# 14 KiB include the head: wire answers what fits into ten segments.
 ROWS = (
-    # name, label, path, bytes of the body, requests a connection, what it is besides
+    # name, label, path, bytes of the body, requests a connection, more attributes
     ("304", "304", SMALL, 1024, 0, "304"),
     ("1k", "1 KiB", SMALL, 1024, 0, ""),
     ("4k", "4 KiB", files.size_path(4096), 4096, 0, ""),
@@ -64,7 +64,7 @@ QUICK = ("304", "1k", "8k", "pass")
 
 
 class FullCore(Experiment):
-    """Of loop.c's load, which costs the client next to nothing; its figures are of a full core."""
+    """An experiment with loop.c, which costs the client nearly nothing: figures of a full core."""
 
     figures = (("throughput", "requests a second", "/s", "high"),
                ("core_ns", "time of the core", "ns a request", "low"))
@@ -72,29 +72,29 @@ class FullCore(Experiment):
     lab_only = "its client is a program at the other end of a veth pair"
     keep_servers = True
     repeats, sample_s = 3, 0.4  # two minutes in all
-    unable = "it cannot be asked for any of it"
-    listed = ()                 # rows of the user's instead of those of the points
-    misses, old = 0, False      # per cent that no tier of the kernel has; HTTP/1.0
+    unable = "it cannot answer these requests"
+    listed = ()                 # the user's rows instead of those of the points
+    misses, old = 0, False      # per cent of requests that no kernel tier answers; HTTP/1.0
 
     @staticmethod
     def asking(ap: argparse.ArgumentParser) -> None:
-        """Options on how it is asked."""
+        """Options that change the requests."""
         ap.add_argument("--header", action="append", default=[], metavar="LINE",
                         help="another field of each request, as a browser sends; can be repeated")
         ap.add_argument("--browser", action="store_true",
-                        help="with the fields that a browser sends")
+                        help="send the fields of a browser")
         ap.add_argument("--ipv6", action="store_true", help="instead of IPv4")
         ap.add_argument("--no-timestamps", action="store_true", help="nor SACK")
         ap.add_argument("--busy-machine", action="store_true",
-                        help="count what other programs disturb, too: no figure to be quoted")
+                        help="count in spite of other programs; do not quote such figures")
 
     def take_list(self, name: str, to_be_made: bool = True) -> None:
-        """What a user's list asks for; all that the lab makes has a size."""
+        """The requests of a user's list; every file of the lab has a size."""
         self.listed = lists.read(name)
         path = to_be_made and lists.without_size(self.listed)
         if path:
-            raise Usage(f"--list {name}: {path} has no size, which a comment behind its weight, "
-                        "such as #500, would say")
+            raise Usage(f"--list {name}: {path} has no size; add it behind the weight, "
+                        "such as #500")
 
     def connections(self, _point: Any) -> Any:
         return self.opts.connections
@@ -158,12 +158,12 @@ class FullCore(Experiment):
             if not getattr(server, "etag", None):
                 server.etag = fetch(server.lab, server, SMALL)["etag"]
             if not server.etag:
-                raise Problem(f"{server.name}: no ETag, so it cannot be asked for a 304")
+                raise Problem(f"{server.name}: no ETag, so no 304 can be requested")
             ret.append(("If-None-Match", server.etag))
         return ret
 
     def rows_for(self, point: Any, server: Server, client: str) -> list:
-        """[(weight, path, size, CRC-32)] of a point, for a client of that address."""
+        """[(weight, path, size, CRC-32)] of a point, for a client with that address."""
         if point.kind == "miss":
             return [(1, path, size, files.crc(path, size))
                     for _, path, size in files.objects(MISSES).rows]
@@ -207,7 +207,7 @@ class FullCore(Experiment):
 
     @staticmethod
     def want(point: Any, server: Server) -> str:
-        """What Cache-Status must say: that the tier answers which the column is of."""
+        """Check by Cache-Status that the tier of the column answers."""
         if not isinstance(server, Toboggan) or point.kind not in ("", "304") or point.size > 16384:
             return ""
         return "detail=wire" if server.tier == "wire" and point.size <= KIB else "hit"
@@ -233,7 +233,7 @@ class FullCore(Experiment):
             raise Problem("not one reply was verified")
         gaps = got["gaps"] / max(1, got["segments"])
         if gaps > GAPS_MAX:
-            raise Problem(f"the link lost segments: {gaps:.1%} of them came behind a gap")
+            raise Problem(f"the link lost segments: {gaps:.1%} of them arrived behind a gap")
         tiers = sample.get("tiers")
         if tiers and server.tier == "wire" and point.kind in ("", "304") and point.size <= KIB \
                 and not self.misses and not self.old and \
@@ -260,10 +260,10 @@ class FullCore(Experiment):
 
 class Capacity(FullCore):
     name, title = "capacity", "requests a second of a full core"
-    about = ("The server's core is full, the client costs next to nothing (`loop`, a program in "
-             "the kernel that turns each reply into the next request), and it is the same for "
-             "every server. Every reply's status and length are held against what is right, every "
-             "hundredth to its last byte. Where the core is not full, or something else uses it, "
+    about = ("The server's core is full, and the client costs nearly nothing (`loop`, a program in "
+             "the kernel that turns each reply into the next request). The client is the same for "
+             "every server. Status and length of every reply are checked, and every byte of each "
+             "hundredth reply. If the core is not full, or something else uses it, "
              "there is no figure.")
     x_label, x_log, x_named = "request", False, True
 
@@ -274,15 +274,15 @@ class Capacity(FullCore):
         ap.add_argument("--connections", type=whole(), default=64, metavar="N",
                         help="at a time (64)")
         ap.add_argument("--requests-per-connection", type=whole(0), metavar="N",
-                        help="instead of the rows' own; 0: no end")
+                        help="instead of those of the rows; 0: no limit")
         ap.add_argument("--misses", type=not_negative, default=0, metavar="PERCENT",
-                        help="of the requests ask for what no kernel tier has (0)")
+                        help="of the requests that no kernel tier can answer (0)")
         ap.add_argument("--list", metavar="FILE",
                         help="instead of the rows: `weight path size CRC-32` of files of "
                         "`bench site`, or a filelist of WebStone, `path weight #size`; "
                         "webstone: its standard mix")
         ap.add_argument("--http-1.0", dest="old", action="store_true",
-                        help="HTTP/1.0, each reply with a connection of its own")
+                        help="HTTP/1.0, a new connection for each request")
         FullCore.asking(ap)
 
     def make_points(self, opts: argparse.Namespace) -> list:
@@ -344,7 +344,7 @@ def make_all(lab: Lab, **kw: Any) -> servers.Toboggan:
 
 
 def pays_from(hit: float, passed: float, user: float) -> str | None:
-    """'N %' of hits from which a core with wire answers more than without; None: not known."""
+    """The share of hits ('N %') from which a core with wire answers more; None: not known."""
     if not (hit and passed and user):
         return None
     t_hit, t_pass, t_user = 1 / hit, 1 / passed, 1 / user
@@ -355,7 +355,7 @@ def pays_from(hit: float, passed: float, user: float) -> str | None:
 
 
 def pays_up_to(sizes: Any) -> str | None:
-    """Up to which size wire's rate is above the user tier's; sizes: [(bytes, wire, user)]."""
+    """The size up to which wire is faster than the user tier; sizes: [(bytes, wire, user)]."""
     known = sorted((size, math.log(wire / user)) for size, wire, user in sizes if wire and user)
     if len(known) < 2:
         return None

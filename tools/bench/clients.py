@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Experiments on who asks: connections and their reuse, objects, processors, generators."""
+"""Experiments that vary the clients: connections and reuse, objects, processors, generators."""
 from __future__ import annotations
 
 import argparse
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class Ramp(FullCore):
     name, title = "ramp", "clients in a closed loop, 1 to 64"
     about = ("N clients, each with one request at a time and the next one once its reply is "
-             "whole, as WebBench and WebStone ask: requests and bytes a second climb until the "
-             "server is full. While neither side is, a rate is what so few clients ask for; where "
-             "the clients are, there is none.")
+             "complete, as in WebBench and WebStone: requests and bytes a second rise until the "
+             "server is full. Before that, a rate is what so few clients request; if "
+             "the clients are full, there is none.")
     x_label, lab_only = "clients", None
     figures = (RATE, ("bytes_s", "bytes a second", "B/s", "high"))
     withheld = LATENCIES
@@ -46,7 +46,7 @@ class Ramp(FullCore):
         ap.add_argument("--clients", type=wholes(), metavar="N,…",
                         help="(1,2,4,8,16,32,64; quick 1,4,64)")
         ap.add_argument("--list", metavar="FILE", default=lists.STANDARD_NAME,
-                        help="what they ask for: a filelist of WebStone, `path weight #size`, or "
+                        help="the requests: a filelist of WebStone, `path weight #size`, or "
                         "`weight path size CRC-32` of files of `bench site`; webstone, the "
                         "default: its standard mix")
         ap.add_argument("--client", choices=("loop", "load"),
@@ -88,7 +88,7 @@ class Ramp(FullCore):
         return Check(point.path, headers=self.headers(server, point), crc=crc)
 
     def prepare(self, run: Run, point: Point, server: Server) -> None:
-        """Each file once or twice, so that what can be cached is."""
+        """Request each file once or twice, to fill the caches."""
         self.check(run, point, server).settle(run.lab, server)
         path = os.path.join(run.lab.dir, "ramp.walk")
         lists.write(self.listed, path)
@@ -122,8 +122,8 @@ class Ramp(FullCore):
 
 class KeepAlive(Experiment):
     name, title = "keepalive", "requests on each connection, 1 to 100"
-    about = ("One request per connection and endless keep-alive are the extremes; real pages make "
-             "5 to 20. What the first point costs above the last is the connection.")
+    about = ("One request per connection and endless keep-alive are the extremes; real pages have "
+             "5 to 20. The first point less the last is the cost of a connection.")
     x_label = "requests on a connection"
 
     def make_points(self, opts: argparse.Namespace) -> list:
@@ -140,8 +140,8 @@ class KeepAlive(Experiment):
 
 class Objects(Experiment):
     name, title = "objects", "number of objects, 10 to 1,000,000"
-    about = ("Random hits among N files of 1 KiB. Where the curve rises, a cache no longer "
-             "holds them: the processor's first, then the server's.")
+    about = ("Random hits among N files of 1 KiB. The curve rises where a cache does not "
+             "hold them all: first the processor's, then the server's.")
     x_label = "files"
 
     @staticmethod
@@ -164,13 +164,13 @@ class Objects(Experiment):
         want_mib = max(256, point.x * 8192 >> 20)
         most_mib = int(first("/proc/meminfo", r"^MemTotal:\s*(\d+)", "0")) >> 11
         if not self.memory and want_mib > most_mib > 0:
-            self.note(f"{point.label} objects want a budget of {want_mib:,} MiB and get "
+            self.note(f"{point.label} objects need a budget of {want_mib:,} MiB and get "
                       f"{most_mib:,} MiB, half of this machine's memory")
             want_mib = most_mib
         return {"memory": self.memory or f"{want_mib}M"}
 
     def sites(self, run: Run) -> None:
-        """A number of files for which there is no room is left out, and said."""
+        """Leave out a number of files for which there is no room, and report it."""
         super().sites(run)
         for point in [] if run.lab.remote else list(self.points):
             try:
@@ -185,12 +185,12 @@ class Objects(Experiment):
         return Ours(64, list=list_file(run, f"objects{point.x}", lambda: point.files))
 
     def check(self, run: Run, point: Point, server: Server) -> Check | None:
-        """One of the objects, so that no other is stored beside them."""
+        """Request one of the objects, so that no other file is stored beside them."""
         path = files.object_path(point.x, 0)
         return Check(path, crc=files.crc(path, 1024))
 
     def prepare(self, run: Run, point: Any, server: Server) -> None:
-        """Each object once, and for Toboggan until all are stored or no more will be."""
+        """Request each object once; for Toboggan until all, or no more, are stored."""
         self.check(run, point, server).settle(run.lab, server)
         walk = Ours(32, list=list_file(run, f"objects{point.x}", lambda: point.files), once=True)
         stored = before = -1
@@ -213,8 +213,8 @@ class Objects(Experiment):
 class Connections(Experiment):
     name, title = "connections", "connections held open, 1 to 100,000"
     about = ("N keep-alive connections, of which at most 64 have a request in flight at a "
-             "time, each in its turn: what merely holding the others costs. The load is the same "
-             "from 64 on, so a curve that rises is the price of the rest.")
+             "time, in turn. This shows the cost of holding the others. The load is the same "
+             "from 64 on, so a rising curve is that cost.")
     x_label = "connections"
     ACTIVE = 64
 
@@ -245,14 +245,14 @@ class Connections(Experiment):
 
 class Cpus(Experiment):
     name, title = "cpus", "processors, 1 to N: requests a second for each"
-    about = ("Servers are started with one worker on each of 1, 2, … CPUs; the clients keep the "
+    about = ("Servers are started with one worker on each of 1, 2, … CPUs; the clients use the "
              "others. Requests a second per CPU: flat is ideal. With all CPUs the clients have "
              "none "
              "of their own: what is left is the time that the scheduler charged to the server's "
              "processes, without interrupts and what is answered in them.")
     x_label, x_log = "CPUs of the server", False
     tools = ("curl", "wrk")
-    lab_only = "a remote server's CPUs are not ours to give"
+    lab_only = "the CPUs of a remote server cannot be assigned from here"
     figures = (("per_cpu", "requests a second and CPU", "/s", "high"), CPU, RATE,
                ("ran_ns", "time of the server's processes", "ns a request", "low"))
 
@@ -266,8 +266,8 @@ class Cpus(Experiment):
         if nrs[-1] > len(self.have):
             raise Usage(f"--cpus: {nrs[-1]} for the server, there are {len(self.have)}")
         if self.shared(nrs[-1]):
-            self.notes.append(f"with {nrs[-1]} CPUs, which are all, the clients work on the "
-                              "server's: no rate and no processor time is the server's alone")
+            self.notes.append(f"with all {nrs[-1]} CPUs, the clients work on the "
+                              "server's CPUs: no rate and no processor time is the server's alone")
         return [Point(nr) for nr in nrs]
 
     def shared(self, nr: float) -> bool:
@@ -310,7 +310,7 @@ class Cpus(Experiment):
 
 class Clients(Experiment):
     name, title = "clients", "the same load from different generators"
-    about = ("If generators disagree about one server, the slowest figure is a generator's. "
+    about = ("If generators disagree about one server, the slower ones measured themselves. "
              "Processor time of the server should differ little. `packets` has no TCP and costs "
              "the client least; its server meets fewer acknowledgements.")
     x_label, x_log, x_named = "generator", False, True

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Two runs of the same experiments: how B compares with A, and how sure that is.
+"""Compare two runs of the same experiments: ratios of B to A, with confidence intervals.
 
-The n-th repeat of one is the pair of the n-th of the other; those that other work
-disturbed count only without others. What is in only one of them is said, not guessed.
-A row's interval is its own: of many rows in which nothing changed, some exclude 1. So
-each row also says whether it would if it were read as one of all (Holm's method).
+The n-th repeats of both form a pair; repeats that other work disturbed count only if
+there are no others. Rows that are in only one run are listed, not guessed. An interval is
+that of one row: of many rows without a change, some exclude 1 by chance. So each row also
+shows whether it differs as one of all rows (Holm's method).
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def samples(entry: dict, point: Point, server: Server) -> dict:
 
 
 def verdict(ratio: Any, better: str) -> str:
-    """In words, from what the interval excludes."""
+    """The result in words, by what the interval excludes."""
     if not ratio or ratio["low"] is None:
         return "too few pairs to tell"
     same = 1 if "ratio" in ratio else 0
@@ -40,7 +40,7 @@ def verdict(ratio: Any, better: str) -> str:
 
 
 def correct(rows: Any) -> None:
-    """Each row's chance as one of N: `corrected`, None where there is no interval."""
+    """Add each row's probability as one of N: `corrected`, None without an interval."""
     known = [r for r in rows if r["chance"] is not None]
     for row in rows:
         row["corrected"] = None
@@ -49,7 +49,7 @@ def correct(rows: Any) -> None:
 
 
 def beyond_chance(row: Any) -> bool:
-    """Whether it differs by more than chance does to one of N rows."""
+    """Whether a row differs by more than chance would make one of N rows differ."""
     return row["corrected"] is not None and row["corrected"] <= SURE
 
 
@@ -78,7 +78,7 @@ def compare(a: Any, b: Any) -> tuple[list, list[str]]:
 
 
 def begun(run: Any) -> list:
-    """Its experiments but for those that it ended before."""
+    """Its experiments, except those that it did not begin."""
     return [e for e in run["experiments"] if places(e)]
 
 
@@ -88,7 +88,7 @@ def places(entry: dict) -> list:
 
 def compare_point(entry: Any, point: Any, server: Server, mine: Any,
                   its: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """([row], [what could not be compared]); what neither has is missed by nobody."""
+    """([row], [what could not be compared]), without what neither has."""
     rows, missing = [], []
     pairs = pairs_of(its, mine)
     for key, title, unit, better in entry["figures"]:
@@ -103,7 +103,7 @@ def compare_point(entry: Any, point: Any, server: Server, mine: Any,
 
 
 def one_sided(key: str, mine: Any, its: Any) -> str | None:
-    """Who has a figure that makes no pair; None if nobody has."""
+    """Which run has a figure without a pair; None if neither has one."""
     in_a, in_b = (any(s.get(key) is not None for s in side.values()) for side in (mine, its))
     if in_a and in_b:
         return "in no repeat of both"
@@ -113,31 +113,31 @@ def one_sided(key: str, mine: Any, its: Any) -> str | None:
 
 
 def why_not(key: str, name: str, side: Any) -> str:
-    """In brackets; processor time is never refused."""
+    """The refusals, in brackets; processor time is never refused."""
     why = sorted({s["refused"] for s in side.values() if s["refused"]})
     return f" (refused in {name}: {', '.join(why)})" if why and not key.endswith("_ns") else ""
 
 
 def unlike(what: str, a: Any, b: Any) -> list:
-    """What is not the same in two objects, key by key."""
+    """The differences of two objects, key by key."""
     return [f"{what}{key}: {a.get(key, 'absent')} in A, {b.get(key, 'absent')} in B"
             for key in sorted(set(a) | set(b)) if a.get(key) != b.get(key)]
 
 
 def facts(machine: dict) -> dict:
-    """Of it, its sysctls one by one."""
+    """The machine, with its sysctls one by one."""
     return {**{k: v for k, v in machine.items() if k not in ("date", "sysctls")},
             **machine.get("sysctls", {})}
 
 
 def settings(run: Run) -> dict:
-    """{experiment: its options}, of those whose run has kept them."""
+    """{experiment: its options}, if the run has kept them."""
     return {e["name"]: {k: "default" if v is None else v for k, v in e["settings"].items()}
             for e in begun(run) if "settings" in e}
 
 
 def differences(a: Any, b: Any) -> list:
-    """What else is not the same, and may be the reason."""
+    """Other differences, which may be the reason."""
     ret = unlike("", facts(a["machine"]), facts(b["machine"]))
     ret += unlike("", a["servers"], b["servers"])
     ret += unlike("", *({key: run[key] for key in ("quick", "repeats", "seconds")}

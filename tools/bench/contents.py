@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Experiments on what is asked for: by tier, by size, cached or not, dynamic, SPECweb99's mix."""
+"""Experiments that vary the content: tier, size, cached or not, dynamic, SPECweb99's mix."""
 from __future__ import annotations
 
 import argparse
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 class Tiers(Experiment):
     name, title = "tiers", "cached against fall-through, per tier"
-    about = ("What a request costs where it is answered. `hit` rows are answered by the first "
-             "tier that the server has; `fall-through` asks for the same 1 KiB file by a path "
-             "that only the daemon decodes, so it shows what passing up costs. Compare toboggan "
+    about = ("The cost of a request by the tier that answers. `hit` rows are answered by the first "
+             "tier that the server has; `fall-through` requests the same 1 KiB file by a path "
+             "that only the daemon decodes, so it shows the cost of passing up. Compare toboggan "
              "with toboggan-user in that row: the difference is the price of a miss.")
     x_label, x_log, x_named = "request", False, True
     tools = ("curl", "wrk")
@@ -57,7 +57,7 @@ class Tiers(Experiment):
         if not getattr(server, "etag", None):
             server.etag = fetch(server.lab, server, SMALL)["etag"]
         if not server.etag:
-            raise Problem(f"{server.name}: no ETag, so it cannot be asked for a 304")
+            raise Problem(f"{server.name}: no ETag, so no 304 can be requested")
         return [("If-None-Match", server.etag)]
 
     def load(self, run: Run, point: Any, server: Server) -> Load:
@@ -88,11 +88,11 @@ class Tiers(Experiment):
 
 class Caches(Experiment):
     name, title = "caches", "cached, and not cached (cold page cache)"
-    about = ("The same set of files, drawn at random and cached everywhere, and then each once "
-             "with its pages dropped before and the server started anew: nothing is cached. The "
-             "cold figure is the disk's as much as the server's.")
+    about = ("The same set of files: drawn at random and cached by every server; then each once, "
+             "with its pages dropped and the server restarted, so that nothing is cached. The "
+             "cold figure depends on the disk as much as on the server.")
     x_label, x_log, x_named = "state of the caches", False, True
-    lab_only = "another machine's page cache cannot be emptied from here"
+    lab_only = "the page cache of another machine cannot be emptied from here"
     figures = (CPU, RATE, BPS)
     left_out = ("dynamic content: see dynamic and web99",)
 
@@ -103,7 +103,7 @@ class Caches(Experiment):
 
     def make_points(self, opts: argparse.Namespace) -> list:
         self.files = files.web99(opts.folders or (2 if opts.quick else 25))
-        # The last class has a hundred times its share of the files in the bytes.
+        # The last class has a hundred times as large a share of the bytes as of the files.
         return [Point(0, "cached", cold=False), Point(1, "cold", cold=True)]
 
     def server_key(self, point: Any) -> Any:
@@ -160,7 +160,7 @@ class Caches(Experiment):
 
 
 def emptied(paths: Any) -> float:
-    """The page cache without these files; the share of pages that stay, of the first 500."""
+    """Drop these files from the page cache; the share of pages of the first 500 that stay."""
     for path in paths:
         evict(path)
     return resident_pages(paths[:500])
@@ -191,10 +191,10 @@ def resident_pages(paths: Iterable[str]) -> float:
 # ------------------------------------------------------------------ web99
 
 class Computing(Experiment):
-    """Of servers that are given the dynamic part of SPECweb99, by one module in all of them."""
+    """An experiment with the dynamic part of SPECweb99, made by the same module in all servers."""
 
-    unable = "it cannot be given the module that makes the dynamic part"
-    lab_only = "the dynamic part of another machine's server is not known here"
+    unable = "it cannot load the module that makes the dynamic part"
+    lab_only = "the dynamic part of a server on another machine is not known here"
 
     def names(self, opts: argparse.Namespace) -> list:
         return able_to_compute(opts)
@@ -207,7 +207,7 @@ class Computing(Experiment):
         self.files.make(os.path.join(run.lab.dir, "site"))
 
     def pages(self, run: Run, server: Server) -> Pages | None:
-        """Those of a server whose tables are made."""
+        """The requests for a server whose tables have been made."""
         reset = f"/spec?command/Reset&maxload={files.USERS}&exp=1,4000000000"
         if fetch(run.lab, server, reset)["status"] != 200:
             raise Problem(f"{server.name}: cannot make the tables: {server.last_words()}")
@@ -217,9 +217,9 @@ class Computing(Experiment):
 class Dynamic(Computing):
     name, title = "dynamic", "the share of dynamic requests, from none to all"
     about = ("Requests for a file of 1 KiB, and for a page that a module makes around such a "
-             "file, in different shares. nginx asks the same module by FastCGI: its processes and "
-             "the module's are on the server's CPUs and in the figure, of both servers. What one "
-             "costs more at 100 % may be cheaper in all, if most requests are static.")
+             "file, in different shares. nginx uses the same module by FastCGI: its processes and "
+             "those of the module are on the server's CPUs and in the figure, for both servers. A "
+             "server that costs more at 100 % may cost less in total, if most requests are static.")
     x_label, x_log = "dynamic requests, %", False
     figures = (CPU, RATE, TAIL)
 
@@ -248,8 +248,8 @@ OLD_PERCENT = 30            # SPECweb99 has both versions; their shares were not
 class Web99(Computing):
     name, title = "web99", "a mix like SPECweb99's: conforming connections"
     about = ("Simultaneous connections on lines of 400 kbit/s, directories by Zipf's law, 30 % of "
-             "connections for one request and the others for 5 to 15; 30 % speak HTTP/1.0, with "
-             "keep-alive where requests follow (--http-1.0). 70 % of the requests are "
+             "connections for one request and the others for 5 to 15; 30 % use HTTP/1.0, with "
+             "keep-alive if requests follow (--http-1.0). 70 % of the requests are "
              "static; 12.45 % are pages around a file, 12.6 % the same with ads rotated by cookie, "
              "4.8 % POSTs with a log, 0.15 % a CGI program. A connection conforms at "
              "320 kbit/s or more. It is like SPECweb99, not SPECweb99: no figure of it may be "
@@ -266,7 +266,7 @@ class Web99(Computing):
         ap.add_argument("--connections", type=wholes(), metavar="N,…",
                         help="(50,100,200,400; quick 10)")
         ap.add_argument("--http-1.0", dest="old", type=percent, default=OLD_PERCENT, metavar="P",
-                        help=f"per cent of the connections speak HTTP/1.0 ({OLD_PERCENT})")
+                        help=f"per cent of the connections that use HTTP/1.0 ({OLD_PERCENT})")
         ap.add_argument("--static", action="store_true",
                         help="without the dynamic 30 %%; always so with a remote server")
         ap.add_argument("--folders", type=whole(), metavar="N",
@@ -312,8 +312,8 @@ class Web99(Computing):
 
     def own_limit(self, sample: Sample) -> tuple[str, str] | None:
         if sample["conforming_percent"] >= 100:
-            return bottleneck.DEMAND, "the lines are what is slow"
-        # Without a full CPU of the clients' it may be anything's: twice the clients tell.
+            return bottleneck.DEMAND, "the lines are the limit"
+        # Without a full CPU of the clients the limit is unknown: try twice the clients.
         if sample["client_cpus"] < bottleneck.CLIENT_FULL and \
                 (sample["server_busiest"] or 0) >= bottleneck.SATURATED:
             return bottleneck.SERVER, "lines were slow, with one of its CPUs " \

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a request costs the server's processor, beside nginx, in one run.
+"""The processor time of a request in the server, compared with nginx, in one run.
 
-Two network namespaces joined by veth pairs (MTU 1500), one pair per server so
-that none pays for another's programs. Servers are pinned to CPU 0 and clients
-to CPU 1, and receive work is steered the same way, so what CPU 0
-works is what the server's side of the wire costs: sockets, interrupts and BPF
-included. Servers take turns (A B C, C B A, ...); a row is the median of its
-repeats' ratios. A sample with one error, one wrong status or one reply of
-another length than expected is never averaged in.
+Two network namespaces are joined by veth pairs (MTU 1500), one pair per server, so
+that none pays for another's programs. Servers are pinned to CPU 0 and clients to CPU 1,
+and receive work is steered in the same way. So the work of CPU 0 is the cost of the
+server's side: sockets, interrupts and BPF included. Servers take turns (A B C, C B A, ...);
+a row is the median of its repeats' ratios. A sample with one error, one wrong status or
+one reply of an unexpected length is never averaged in.
 """
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ IDLE_CONNECTIONS = 10000
 OBJECTS = 100000
 TREND = 8                       # runs of this build that the row `parse` shows
 LOADS = 7                       # of its program in one run
-# Responses of several segments: row, body. The last is 14 KiB with its head, as
-# much as ten segments of 1,448 bytes can carry of it and still be a round figure.
+# Responses of several segments: row, body. The last is 14 KiB with its head, the largest
+# round figure that fits into ten segments of 1,448 bytes.
 SIZES = {"wire-4k": 4096, "wire-8k": 8192, "wire-14k": 14336 - 400}
 SOCK_SIZES = {"sock-1k": 1024, "sock-8k": 8192, "sock-16k": 16384, "sock-32k": 32768,
               "sock-64k": 65536}
@@ -70,16 +69,16 @@ def client(lab: Lab, argv: list[str], seconds: float) -> Any:
 
 
 class Scenario:
-    """One kind of request, asked of several servers in turn."""
+    """One kind of request, sent to several servers in turn."""
 
     def __init__(self, name: str, servers: list[str], connections: int = 256, path: str = "/1k.jpg",
                  headers: Iterable[str] = (), status: int = 200, objects: int = 0,
                  cached: bool = True, file: str | None = "", part: slice = slice(None),
                  page: tuple[str, int] | None = None) -> None:
         self.name, self.servers, self.connections = name, servers, connections
-        self.cached = cached    # small and fresh: what a kernel tier answers
+        self.cached = cached    # small and fresh, so that a kernel tier answers
         self.path, self.headers, self.status, self.objects = path, headers, status, objects
-        self.file, self.part = file, part   # whose bytes are answered (the path's); None: unknown
+        self.file, self.part = file, part   # file: with the expected bytes; None: unknown
         self.page = page                    # (file, size) in a page that a module makes
         self.checks = {}
         self.samples = {s.name: [] for s in servers}
@@ -100,7 +99,7 @@ class Scenario:
                 *(f"{n}: {v}" for n, v in self.headers)]
 
     def row(self, server: Any, path: str) -> tuple[str, int | None, int | None]:
-        """(path, length, CRC-32) of what is right."""
+        """(path, length, CRC-32) of the right answer."""
         if self.page:
             body = server.pages().body("/spec", self.page[0], *self.page)
         elif self.file is None:
@@ -121,7 +120,7 @@ class Scenario:
         self.check(server)
 
     def check(self, server: Any) -> Check | None:
-        """Bytes of one reply, once the server answers from where the row wants it."""
+        """Bytes of one reply, once the tier of the row answers."""
         check = self.checks[server.name]
         reply_len = check.settle(self.lab, server)
         wrong, nr = check.verify(self.lab, server, loads.Wrk(self.connections, self.path))
@@ -152,7 +151,7 @@ class Scenario:
         if got["errors"] or got.get("statuses"):
             raise Problem(f"{server.name}: {got['errors']} errors and "
                           f"{got.get('statuses', 0)} wrong statuses in {nr} requests")
-        # wrk stops in mid-reply: the last few may be cut short or uncounted.
+        # wrk stops within replies: the last few may be truncated or uncounted.
         slack = self.connections * reply_len + 0.005 * nr * reply_len
         if http and abs(got["bytes"] - nr * reply_len) > slack:
             raise Problem(f"{server.name}: {got['bytes'] / nr:.0f} bytes a reply, "
@@ -183,7 +182,7 @@ class Scenario:
 # ---------------------------------------------------------------- rows
 
 class Row:
-    """One line of the table: A against B by one figure, or A against a limit."""
+    """One line of the table: one figure of A compared with B, or with a limit."""
 
     def __init__(self, key: str, what: str, scenario: Scenario | None, ours: str,
                  theirs: str | None, target: float | None, figure: str = "cpu_ns") -> None:
@@ -236,12 +235,12 @@ ROWS = {
        for key, size in SOCK_SIZES.items()},
     "large": "1 MiB file, processor time per byte against nginx",
     "proxy": "1 KiB from an upstream, not to be stored, against nginx as a proxy",
-    "proxy-bare": "the same, against a loop that hands on what it receives",
+    "proxy-bare": "the same, against a loop that forwards what it receives",
     "proxy-large": "1 MiB from an upstream, not to be stored, against nginx as a proxy",
     "dynamic": "1 KiB page made by a module, against nginx with FastCGI to the same module",
     "objects": f"a hit among {OBJECTS:,} objects against one among 10",
     "parse": "a Chrome head of 20 fields parsed and looked up in BPF (BPF_PROG_TEST_RUN)",
-    "memory": "resident memory beside the cache budget",
+    "memory": "resident memory without the cache budget",
     "idle": f"user memory of each of {IDLE_CONNECTIONS:,} idle connections",
 }
 
@@ -374,7 +373,7 @@ class Bench:
         self.rows = [r for r in table if r.key in keys]
 
     def per_server(self, scenario: Scenario, server: Any) -> None:
-        """Header fields that name the server, or its object."""
+        """Header fields that name the server or its object."""
         if scenario is self.head:
             scenario.headers = browser_headers(server.addr, scenario.path)
         elif scenario.status == 304:
@@ -383,7 +382,7 @@ class Bench:
             scenario.objects = OBJECTS if server is self.many else 10
 
     def publish(self, server: Any) -> None:
-        """Ask for every object until the server has stored them all."""
+        """Request every object until the server has stored them all."""
         nr = OBJECTS if server is self.many else 10
         scenario = Scenario("publish", [server], path="/o/0")
         for attempt in range(6):
@@ -435,8 +434,8 @@ class Bench:
     def parse(self, row: Any) -> None:
         """The figure of tests/bpf/core, and those of the runs before it in this build.
 
-        The median of some: where in memory the kernel's compiler puts a program when
-        it is loaded is worth up to two thirds of its time.
+        It is the median of several loads: the place in memory in which the kernel's compiler
+        puts a program changes its time by up to two thirds.
         """
         folder = os.path.join(HERE, "../../tests/bpf")
         program = os.path.join(BUILD, "tests/bpf/core")
@@ -537,7 +536,7 @@ def amount(value: Any, unit: str | None) -> str:
 
 
 def legend(results: list[dict[str, str | None]]) -> str:
-    """What each row is, once: a row may have several opponents."""
+    """Describe each row once: a row may compare several servers."""
     return "".join(f"  {row:13} {what}\n"
                    for row, what in {r["row"]: r["what"] for r in results}.items())
 
@@ -577,7 +576,7 @@ def options(argv: list[str]) -> argparse.Namespace:
         description=__doc__, epilog="rows:\n" +
         "\n".join(f"  {k:13} {v}" for k, v in ROWS.items()) +
         "\n\nVerdicts: PASS and MISS against the target, INFO where there is none, NOISY where\n"
-        "other work on the machine left too few samples to judge by. Exit 0 if every row was\n"
+        "other work on the machine left too few samples. Exit 0 if every row was\n"
         "measured (with --strict: and is PASS or INFO), 1 otherwise, 2 for wrong options.\n"
         "Documentation of the method: tools/bench/METHOD.md")
     ap.add_argument("--quick", action="store_true", help="3 repeats of 2 s instead of 5 of 5 s")
@@ -589,7 +588,7 @@ def options(argv: list[str]) -> argparse.Namespace:
     ap.add_argument("--json", metavar="FILE", help="every sample, and the table, as JSON")
     ap.add_argument("--strict", action="store_true", help="exit 1 also for a MISS")
     ap.add_argument("--soak", action="store_true",
-                    help="keep the server's CPU from going idle (see METHOD.md)")
+                    help="keep the server's CPU from becoming idle (see METHOD.md)")
     args = ap.parse_args(argv)
     args.keys = args.rows.split(",") if args.rows else list(ROWS)
     for key in args.keys:
@@ -603,7 +602,7 @@ def options(argv: list[str]) -> argparse.Namespace:
 
 
 def measure(args: argparse.Namespace, lab: Lab) -> tuple[Bench | None, bool]:
-    """(Bench or None if it came to nothing, whether it was interrupted)."""
+    """(Bench, or None if nothing was measured; whether it was interrupted)."""
     bench = None
     try:
         with lab:
@@ -614,7 +613,7 @@ def measure(args: argparse.Namespace, lab: Lab) -> tuple[Bench | None, bool]:
             bench = Bench(lab, args.keys, args.repeats, args.seconds, args.patience)
             bench.run()
     except KeyboardInterrupt:
-        say("interrupted: what follows is what was measured so far")
+        say("interrupted: what was measured so far follows")
         return bench, True
     return bench, False
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Curves over the size of a response: cached, cold, dynamic, and where most responses are.
+"""Curves over the size of a response: cached, cold, dynamic, and the sizes of most responses.
 
-The first three end with the sum that the papers weighted their servers by: the classes
-of SPECweb99's static files, read off each server's curve.
+The first three end with the sum that the papers use: each server's curve, weighted by
+the classes of SPECweb99's static files.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NS, MIX, PAPERS = "ns of processor time a request", "Mbit/s of the mix", "Mbit/s
 
 
 class Weighted(Experiment):
-    """A curve whose sum stands beside each server."""
+    """A curve with a weighted sum for each server."""
 
     figures = (CPU, BPS, RATE)
 
@@ -46,7 +46,7 @@ class Weighted(Experiment):
 
     @staticmethod
     def sums(entry: dict) -> dict[Any, tuple[int | None, float | None, int | None]]:
-        """{server: what mix_sums() says}, of those with any"""
+        """{server: result of mix_sums()}, without servers that have none"""
         ret, xs = {}, [p["x"] for p in entry["points"]]
         for name in entry["servers"]:
             rows = {r["point"]: r["figures"] for r in entry["summary"] if r["server"] == name}
@@ -62,8 +62,8 @@ def mix_sums(xs: list[float], cpu_ns: Any,
              rate: list[None]) -> tuple[int | None, float | None, int | None]:
     """(ns a request, Mbit/s of the mix, weighted sum of the classes' Mbit/s); None if unknown.
 
-    What was refused, or not measured, at one size leaves the curve there unknown,
-    and the sums over it with it: they would say what nobody measured.
+    If a size was refused or not measured, the curve there is unknown, and so are the sums
+    over it.
     """
     shares = [(c * f / sum(files.FILE_SHARES), files.web99_size(k, i), k)
               for k, c in enumerate(files.CLASS_SHARES)
@@ -82,7 +82,7 @@ def mix_sums(xs: list[float], cpu_ns: Any,
 def ranking(sums: Any) -> list[list[str]]:
     """The papers' table: a row for each server, the best first, and per cent of the first.
 
-    By throughput; servers whose rates were refused come last, by what a request costs.
+    By throughput; servers whose rates were refused come last, by the cost of a request.
     """
     none = float("inf")
     order = sorted(sums, key=lambda name: (-(sums[name][2] or 0), -(sums[name][1] or 0),
@@ -106,10 +106,10 @@ def ranking(sums: Any) -> list[list[str]]:
 # ------------------------------------------------------------------ sizes
 
 class Sizes(Weighted):
-    name, title = "sizes", "throughput against response size, 1 B to 10 MB"
-    about = ("Small responses cost by the request, large ones by the byte. The weighted sums say "
-             "what a mix of SPECweb99's static classes (35/50/14/1 % of requests) would cost: "
-             "each class's file sizes, read off the curve.")
+    name, title = "sizes", "throughput by response size, 1 B to 10 MB"
+    about = ("Small responses cost by the request, large ones by the byte. The weighted sums show "
+             "the cost of a mix of SPECweb99's static classes (35/50/14/1 % of requests): "
+             "the file sizes of each class, from the curve.")
     x_label = "bytes of the body"
     tools = ("curl", "wrk")
 
@@ -128,8 +128,8 @@ class Sizes(Weighted):
 # ------------------------------------------------------------------ cold
 
 class Cold(Weighted, Caches):
-    name, title = "cold", "files that are not cached, against their size"
-    about = ("Each file once, with its pages dropped before and the server started anew, 16 "
+    name, title = "cold", "files that are not cached, by size"
+    about = ("Each file once, with its pages dropped before and the server restarted, 16 "
              "connections at a time: the disk's figure as much as the server's. The weighted sums "
              "are of the same classes as those of `sizes`.")
     x_label, x_log, x_named = "bytes of the body", True, False
@@ -163,9 +163,9 @@ class Cold(Weighted, Caches):
 # ------------------------------------------------------------------ pages
 
 class PageSizes(Weighted, Computing):
-    name, title = "pages", "pages that a module makes, against the size of the file in them"
+    name, title = "pages", "pages that a module makes, by the size of the file in them"
     about = ("The page of SPECweb99's standard dynamic request, made by one module in all servers "
-             "around files of its classes; nginx asks it by FastCGI. The weighted sums are of the "
+             "around files of its classes; nginx uses it by FastCGI. The weighted sums are of the "
              "same classes as those of `sizes`.")
     x_label = "bytes of the file in the page"
     lab_only = Computing.lab_only
@@ -187,9 +187,9 @@ class PageSizes(Weighted, Computing):
 # ------------------------------------------------------------------ small
 
 class Small(FullCore):
-    name, title = "small", "304 and bodies of 50 to 1,000 bytes, of a full core"
-    about = ("Where most responses are, and most of what servers differ by: small images and "
-             "answers that nothing has changed, drawn at 0 bytes. The load is that of `capacity`.")
+    name, title = "small", "304 and bodies of 50 to 1,000 bytes, with a full core"
+    about = ("The sizes of most responses, where servers differ most: small images and "
+             "304 answers, drawn at 0 bytes. The load is that of `capacity`.")
     x_label, x_log = "bytes of the body", False
     SIZES, QUICK = (50, 100, 200, 400, 600, 800, 1000), (50, 1000)
 

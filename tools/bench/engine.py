@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs experiments: servers in turn, samples judged, all of it kept.
+"""Runs experiments: takes samples of the servers in turn, checks them, and keeps them all.
 
-An experiment (experiment.py) says what is asked at which points; this module
-takes the samples, forwards and backwards over the servers, decides which are
-valid, tries half the load from twice the clients, and writes the run down after each
-sample, so that an end at any moment leaves a usable partial result. A sample
-with an error is counted and kept apart; nothing averages it in.
+An experiment (experiment.py) defines the requests and the points. This module takes the
+samples, forwards and backwards over the servers, decides which are valid, and tries half
+the load from twice the clients. It writes the run to disk after each sample, so that an
+end at any moment leaves a usable partial result. A sample with an error is counted and
+kept separately; nothing averages it in.
 """
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
     from servers import Server
 
 FORMAT = 1
-QUIET_S = 0.3               # before a load: what is worked then is not the load's
-SLACK = 0.005               # of the replies may be cut short as the time ends
+QUIET_S = 0.3               # before a load: work at that time does not belong to the load
+SLACK = 0.005               # share of the replies that may be truncated at the end
 VERIFY_NR, VERIFY_S, VERIFY_CONNECTIONS = 500, 0.25, 64     # replies checked around a load
-STALL_S = 2.0               # silence for half of that is no busy machine's
-LIST_MAX = 4000             # characters of what clients read, such as sessions, that are kept
-REPLIES_MIN = 10            # to each in flight: one that the end cuts short was also worked for
+STALL_S = 2.0               # a silence of half of that is not caused by a busy machine
+LIST_MAX = 4000             # characters that are kept of files that clients read, such as sessions
+REPLIES_MIN = 10            # for each in flight: truncated replies have cost work, too
 WRONG = {"body": "wrong bytes", "length": "another length", "framing": "broken framing"}
 LOST = {"reset": "a reset in their place", "closed": "a connection that ended before them",
         "timeout": "not come any further for a second"}
 
 
 class Sample(dict):
-    """Figures of one load on one server; `invalid` says why it is none."""
+    """Figures of one load on one server; `invalid` gives the reason if there is none."""
 
 
 class Meter:
-    """What both sides' CPUs, and everything else here, worked from begin() to read()."""
+    """The work of both sides' CPUs, and of all other processes, from begin() to read()."""
 
     def __init__(self, lab: Lab, server: Server, idle: Idle, core_too: bool = True) -> None:
         self.lab, self.server, self.idle = lab, server, idle
-        self.core_too = core_too        # False: the load itself tells what the CPUs worked
+        self.core_too = core_too        # False: the load itself reports the work of the CPUs
 
     def begin(self) -> None:
         lab = self.lab
@@ -72,19 +72,19 @@ class Meter:
         elif read := lab.stat(self.server):
             self.core = Core(None, read)
         self.net, self.since = lab.net_bytes(self.server), time.monotonic()
-        self.client = Core(lab.client_cpus)     # last: of idle time, full CPUs would not look full
+        self.client = Core(lab.client_cpus)     # last, so that no idle time is added
 
     def lab_nr(self) -> int:
         return max(1, len(self.lab.server_cpus))
 
     def net_bps(self) -> Any:
-        """Of the busier direction, None where nobody counts it."""
+        """Bytes of the busier direction; None where nothing counts them."""
         now = self.lab.net_bytes(self.server)
         return self.net and now and 8 * max(b - a for a, b in zip(self.net, now)) / \
             (time.monotonic() - self.since)
 
     def read(self, requests: int) -> dict | None:
-        """requests: what was worked for, None if it is not known well enough to divide by."""
+        """requests: the divisor of the work, None if it is not known well enough."""
         client, net_bps = self.client.since(), self.net_bps()
         now = self.core.since() if self.core else None
         ret = {"client_share": client["share"], "client_cpus": client["share"] * self.client.nr,
@@ -110,7 +110,7 @@ class Meter:
 
 
 def fault(load: Any, got: dict) -> str | None:
-    """Why a load's result is not a figure, None if it is one."""
+    """Why the result of a load is not a figure, None if it is one."""
     nr = got["requests"]
     if got["errors"] or got["statuses"]:
         kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(got.get("kinds", {}).items())
@@ -126,9 +126,9 @@ def fault(load: Any, got: dict) -> str | None:
 
 
 def other_length(load: Load, reply_len: int, got: dict) -> str | None:
-    """That replies were none of those that settle() has seen, in words, whatever their status.
+    """The fault if replies differ from those that settle() has seen, whatever their status.
 
-    A client stops in mid-reply: the last few may be cut short or uncounted.
+    A client stops within replies: the last few may be truncated or uncounted.
     """
     nr = got["requests"]
     if nr and reply_len and load.one_reply and not got["statuses"] and \
@@ -138,14 +138,14 @@ def other_length(load: Load, reply_len: int, got: dict) -> str | None:
 
 
 def wrong_answers(got: dict) -> Any:
-    """How many replies a load had that were not right; what had none is not among them."""
+    """The number of wrong replies of a load, without requests that had no reply."""
     return got["statuses"] + sum(got.get("kinds", {}).get(kind, 0) for kind in WRONG)
 
 
 def worked_for(load: Load, reply_len: int, got: dict) -> Any:
-    """Requests by which the server's work is divided, with parts of them; None: too few to tell.
+    """The divisor of the server's work, with fractions; None: too few requests.
 
-    A long reply that the end of the sample cuts short has cost its part.
+    A long reply that the end of the sample truncates counts by the part that arrived.
     """
     if reply_len and load.one_reply:
         return got["bytes"] / reply_len
@@ -153,7 +153,7 @@ def worked_for(load: Load, reply_len: int, got: dict) -> Any:
 
 
 class Check:
-    """The answer that is right, asked for before and after each load."""
+    """The right answer, requested before and after each load."""
 
     def __init__(self, path: str, status: int = 200, headers: list[tuple] | Iterable[str] = (),
                  crc: int | None = None, want: Any = "", rows: Any = None) -> None:
@@ -167,10 +167,11 @@ class Check:
         return settle(lab, server, self.path, self.headers, self.status, self.want, self.crc)
 
     def verify(self, lab: Lab, server: Server, load: Load) -> tuple[dict, int]:
-        """Generators other than load.c do not look at bodies: it checks some replies for them.
+        """Check some replies, since generators other than load.c do not check bodies.
 
-        Beside the load and in none of its figures. Returns how many were wrong, by kind, and
-        of how many; for those that do not tell of replies which never came, these too.
+        This is outside of the load and in none of its figures. Returns the number of wrong
+        replies by kind, and of all; and, for generators that do not report them, the number of
+        requests without a reply.
         """
         if load.verifies or isinstance(server, Reflector):
             return {}, 0
@@ -199,9 +200,9 @@ class Check:
 
 
 def client_machines(sample: Sample, cpus: Any) -> None:
-    """What the CPUs of other client machines worked, instead of this one's.
+    """The work of the CPUs of other client machines, instead of this machine's.
 
-    cpus: {machine: (share, CPUs), None if it did not tell}; the fullest decides.
+    cpus: {machine: (share, CPUs), None if it did not report them}; the fullest decides.
     """
     known = [each for each in (cpus or {}).values() if each]
     if not cpus:
@@ -228,7 +229,7 @@ class Run:
     # --- samples ---------------------------------------------------------
 
     def sample(self, exp: Experiment, point: Point, server: Server, repeat: int) -> Sample:
-        """A Sample; what cannot be measured is one too, with the reason."""
+        """A Sample; if measuring is impossible, one with the reason."""
         load, check = exp.load(self, point, server), exp.check(self, point, server)
         ret = Sample(point=point.x, server=server.name, repeat=repeat, invalid=None,
                      refused=None, limit=None, throughput=None)
@@ -246,7 +247,7 @@ class Run:
             nr, bad = worked_for(load, reply_len, got), fault(load, got)
             if nr is None and meter.core and not bad:
                 exp.note(f"{server.name}, {point.label}: fewer than {REPLIES_MIN} replies to each "
-                         "request in flight are too few to say what one costs")
+                         "request in flight are too few to compute the cost of one")
             ret.update(meter.read(nr))
             client_machines(ret, got.get("client_cpus_of"))
             ret["command"] = argvs
@@ -271,7 +272,7 @@ class Run:
     def check_descriptors(self, load: Load) -> None:
         want = load.descriptors + 100
         if want > self.opts.nofile:
-            raise Problem(f"{want} descriptors wanted, {self.opts.nofile} allowed: raise "
+            raise Problem(f"{want} descriptors needed, {self.opts.nofile} allowed: raise "
                           "`ulimit -n` (and fs.nr_open)")
 
     @staticmethod
@@ -294,7 +295,7 @@ class Run:
 
     def judge(self, ret: Sample, exp: Experiment, load: Load, server: Server,
               seconds: float) -> None:
-        """Whose limit the rate was; half the load from twice the clients, once a point."""
+        """The limit of the rate; tries half the load from twice the clients once a point."""
         if ret["invalid"]:
             return
         ratio, own = None, exp.own_limit(ret)
@@ -326,9 +327,9 @@ class Run:
                clients: int) -> Any:
         """Twice the clients with half of each one's load: the ratio of the rates.
 
-        One that says that the client was the limit is repeated, beside a new
-        whole load, and the median of three decides: a neighbour's work between
-        two samples looks the same. --quick does not.
+        If the ratio shows that the client was the limit, it is measured again beside a new
+        whole load, and the median of three decides, since work of a neighbour between
+        two samples looks the same. --quick does not repeat it.
         """
         most = 1 if self.opts.quick else 3
         twice = hosts.doubled(clients)
@@ -342,9 +343,9 @@ class Run:
 
     def machines(self, exp: Experiment, load: Load, server: Server, seconds: float, rate: float,
                  clients: int) -> Any:
-        """What all client machines got, in times of what half of them get of the same load.
+        """The rate of all client machines divided by the rate of half of them with the same load.
 
-        One that says that the clients were the limit is repeated, as in halves().
+        If it shows that the clients were the limit, it is measured again, as in halves().
         """
         few = self.lab.spread(load, hosts.half(self.lab.hosts))
         most = 1 if self.opts.quick else 3
@@ -366,7 +367,7 @@ class Run:
     # --- servers ---------------------------------------------------------
 
     def server(self, exp: Experiment, point: Point, name: Any, make: Callable[..., Any]) -> Any:
-        """The server of that name for this point: the same as before, or a new one."""
+        """The server of that name for this point: the running one, or a new one."""
         key = exp.server_key(point)
         name = (name, key) if exp.keep_servers else name
         old = self.servers.get(name)
@@ -400,7 +401,7 @@ class Run:
 
     @staticmethod
     def entry(exp: Experiment) -> dict:
-        """What is kept of an experiment, none of whose samples is taken yet."""
+        """The record of an experiment without samples."""
         return {"name": exp.name, "title": exp.title, "about": exp.about, "x": exp.x_label,
                 "x_log": exp.x_log, "x_named": exp.x_named,
                 "figures": [list(f) for f in exp.figures],
@@ -432,15 +433,15 @@ class Run:
 
     def step(self, exp: Experiment, entry: dict, point: Point, name: str, make: Callable[..., Any],
              repeat: int, failed: Any) -> None:
-        """One sample of one server; a server that cannot start is said so once."""
+        """One sample of one server; a server that cannot start is reported once."""
         if time.monotonic() > self.deadline:
             measured = any(e["samples"] for e in self.record["experiments"])
             raise Problem(f"--max-minutes {self.opts.max_minutes:g} are over" +
-                          ("; what follows is what was measured so far" if measured else
+                          ("; what was measured so far follows" if measured else
                            ", and nothing was measured"))
         if exp.unfit(point, name) or failed.get((point.x, name), 0) > 1 or \
            exp.enough(entry, point, name):
-            self.total -= 1         # twice no figure: there will be none
+            self.total -= 1         # twice no figure: do not try again
             return
         try:
             exp.enter(self, point)
@@ -460,17 +461,17 @@ class Run:
             entry["problems"].append(f"{name}, {point.label}: {sample['invalid']}")
         entry["samples"].append(sample)
         self.finish(exp, entry)
-        self.progress(exp, point, sample)       # what is said is also kept
+        self.progress(exp, point, sample)       # messages are also kept
 
     def finish(self, exp: Experiment, entry: dict) -> None:
-        """What follows from the samples so far, written down with them."""
+        """Write the samples so far and their summary to disk."""
         entry["summary"] = summarise(entry)
         entry["derived"] = exp.derive(entry)
         save(self.record, self.opts.out)
 
     def experiments(self, exps: list[Experiment]) -> None:
         self.total = sum(len(e.points) * len(e.sides(self)) * self.opts.repeats for e in exps)
-        # all of them beforehand: a run that ends early also says what it never began
+        # all of them first: a run that ends early also lists what it did not begin
         entries = [self.entry(exp) for exp in exps]
         self.record["experiments"] += entries
         for exp, entry in zip(exps, entries):
@@ -479,7 +480,7 @@ class Run:
 
 
 def keep_setup(entry: dict, point: Point, server: Server) -> None:
-    """How each server was started, once for all links that it had."""
+    """The commands of each server, once for all of its links."""
     def alike(setup: dict) -> str:
         return re.sub(r"tbg\d+|198\.18\.\d+", "", json.dumps(setup))
 
@@ -491,7 +492,7 @@ def keep_setup(entry: dict, point: Point, server: Server) -> None:
 
 
 def keep_lists(entry: dict, argvs: list, folder: Any) -> None:
-    """What is in the files of the lab that the clients' commands name: {path: text}."""
+    """The content of the lab's files that the clients' commands name: {path: text}."""
     words = "\n".join(word for argv in argvs for word in argv)
     for path in re.findall(rf"{re.escape(str(folder))}/[^,\n]+", words):
         if path not in entry["lists"] and os.path.exists(path):
@@ -505,9 +506,9 @@ def keep_lists(entry: dict, argvs: list, folder: Any) -> None:
 def summarise(entry: dict) -> list[dict[str, Any]]:
     """[{point, server, figures: {key: spread}, ratios: {key: interval}, …}], valid samples only.
 
-    limit: whose the rates were; why: {each of them: its reason}.
+    limit: the limits of the rates; why: {limit: its reason}.
 
-    Samples that other work disturbed count where there are no others.
+    Samples that other work disturbed count if there are no others.
     """
     ret = []
     reference = entry["reference"]
@@ -543,7 +544,7 @@ def summarise(entry: dict) -> list[dict[str, Any]]:
 
 
 def why(samples: list) -> Any:
-    """The reason of one limit: that of the sample with the median rate."""
+    """The reason for one limit: that of the sample with the median rate."""
     ranked = sorted(samples, key=lambda s: {**s, **s.get("withheld", {})}.get("rate") or 0)
     return ranked[(len(ranked) - 1) // 2].get("limit_why")
 
@@ -557,7 +558,7 @@ def tier_requests(server: Server) -> dict | None:
 
 
 def save(record: dict, folder: str) -> None:
-    """Whole or not at all, whenever we end."""
+    """Write a file completely or not at all, whenever the program ends."""
     path = os.path.join(folder, "run.json")
     with open(path + ".new", "w", encoding="utf-8") as f:
         json.dump(record, f, indent=1)

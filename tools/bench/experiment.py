@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What an experiment is: its points, servers and figures, and what several of them need.
+"""The definition of an experiment: points, servers and figures, and common functions.
 
 The classes are in modules by what they vary (experiments.py has the table);
-engine.py takes the samples. Nothing here judges one.
+engine.py takes the samples. Nothing here checks a sample.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINE_BPS, CONFORM_BPS = 400000, 320000
 
 
 class Point:
-    """x: its place on the axis; label: its name; what else it is, as attributes."""
+    """x: its place on the axis; label: its name; more attributes."""
 
     def __init__(self, x: float, label: str | None = None, **what: Any) -> None:
         self.x, self.label = x, label if label is not None else number(x)
@@ -52,21 +52,21 @@ def number(x: float) -> str:
 
 class Experiment:
     name = title = about = x_label = ""
-    x_log, x_named = True, False        # x_named: a point is a thing and no number
+    x_log, x_named = True, False        # x_named: a point is a name, not a number
     figures = (CPU, RATE, TAIL)
-    withheld = LATENCIES        # figures that are refused with the rate, besides those of seal()
+    withheld = LATENCIES        # refused together with the rate, besides those of seal()
     left_out = ()
-    unable = ""                 # what it is that servers which names() leaves out cannot do
-    lab_only = None             # why it cannot be done with a remote server
-    repeats, sample_s = 5, 5    # of each sample, unless it is said
-    keep_servers = False        # those of different keys run at the same time
-    tools = ("curl",)           # without which it cannot be made; load.c is ours
-    known = True                # it asks for what `bench site` makes, not for files of the user's
+    unable = ""                 # what the servers that names() leaves out cannot do
+    lab_only = None             # why the experiment is impossible with a remote server
+    repeats, sample_s = 5, 5    # seconds of each sample, by default
+    keep_servers = False        # servers with different keys run at the same time
+    tools = ("curl",)           # tools that it needs, besides our load.c
+    known = True                # it requests files that `bench site` makes, not the user's files
     made_by = "bench site"
 
     def __init__(self, opts: argparse.Namespace) -> None:
         self.halves, self.notes = {}, []
-        self.settings = {}      # its options; here those whose value does not say enough
+        self.settings = {}      # its options; here those whose value needs an explanation
         self.points = list(self.make_points(opts))
 
     @staticmethod
@@ -82,7 +82,7 @@ class Experiment:
         return opts.servers
 
     def sides(self, run: Run) -> list:
-        """[(name, what makes it)]"""
+        """[(name, the function that makes it)]"""
         if run.lab.remote:
             return [(name, lambda name=name, where=where, **_: Existing(run.lab, name, where))
                     for name, where in run.opts.remote.items()]
@@ -102,10 +102,10 @@ class Experiment:
             files.basic().make(os.path.join(run.lab.dir, "site"))
 
     def enter(self, run: Run, point: Point) -> None:
-        """Before each sample, and what starts for it: the lab is as the point wants it."""
+        """Before each sample and its servers: prepare the lab for the point."""
 
     def leave(self, run: Run) -> None:
-        """After the last sample: the lab is as it was."""
+        """After the last sample: restore the lab."""
 
     # --- one sample
 
@@ -119,30 +119,30 @@ class Experiment:
         return Check(SMALL, crc=files.crc(SMALL, 1024))
 
     def prepare(self, run: Run, point: Point, server: Server) -> None:
-        """Once for a server at a point: warm it."""
+        """Warm a server, once at a point."""
         self.check(run, point, server).settle(run.lab, server)
         loads.run(run.lab, self.load(run, point, server), server, 1)
 
     def before(self, run: Run, point: Point, server: Server) -> None:
-        """Right before each load."""
+        """Prepare right before each load."""
 
     def run_load(self, run: Run, load: Load, server: Server, seconds: float,
                  begin: Callable[[], None] | None) -> tuple:
-        """begin() has to be called when the figures begin."""
+        """Run the load; call begin() when the figures begin."""
         return loads.run(run.lab, load, server, seconds, run.lab.spread(load), begin)
 
     def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
-        """Right after it: figures of its own; a Problem makes the sample none."""
+        """Right after the load: more figures; a Problem invalidates the sample."""
 
     def seal(self, sample: Sample) -> None:
         """Figures that follow from a throughput that was not refused."""
 
     def tolerate(self, fault: str | None, got: dict) -> str | None:
-        """The fault, or None where errors are what the experiment is about."""
+        """The fault, or None if errors are the subject of the experiment."""
         return fault
 
     def own_limit(self, sample: Sample) -> tuple[str, str] | None:
-        """(whose limit, why) where it follows from the experiment, else None."""
+        """(limit, reason) if they follow from the experiment, else None."""
         return None
 
     def note(self, text: str) -> None:
@@ -151,11 +151,11 @@ class Experiment:
             self.notes.append(text)
 
     def unfit(self, point: Point, name: str) -> bool:
-        """Whether that server cannot do what is asked there."""
+        """Whether that server cannot answer the requests of that point."""
         return False
 
     def enough(self, entry: dict, point: Point, name: str) -> bool:
-        """Whether earlier points say that this one need not be tried."""
+        """Whether earlier points make this one unnecessary."""
         return False
 
     # --- words
@@ -167,7 +167,7 @@ class Experiment:
              if sample.get("server_share") is not None else "")
 
     def derive(self, entry: dict) -> dict:
-        """What follows from the summary: {name: {server: value}}."""
+        """Figures derived from the summary: {name: {server: value}}."""
         return {}
 
 
@@ -192,13 +192,13 @@ def each_tier(opts: argparse.Namespace) -> list:
 
 
 def able_to_compute(opts: argparse.Namespace) -> list:
-    """Those of --servers that can be given a module."""
+    """The servers of --servers that can load a module."""
     return [n for n in opts.servers if (Toboggan if n.startswith("toboggan") else
                                         KINDS[n]).can_compute]
 
 
 def list_file(run: Run, name: Any, make: Callable[..., Any]) -> Any:
-    """A list for load.c of the Files that are made for it, in the lab's folder, written once."""
+    """A list of Files for load.c, which are made for it, in the lab's folder; written once."""
     path = os.path.join(run.lab.dir, f"{name}.list")
     return path if os.path.exists(path) else make().list_for_load(path)
 
@@ -210,8 +210,8 @@ def one_file(run: Run, path: str, size: int) -> Any:
 def most(entry: dict, key: str, met: Callable[..., bool]) -> dict:
     """{server: highest point at which met(row, figure key of it)}.
 
-    A repeat that fell short may have been refused, one that met the demand is not: more
-    than half of the repeats that count are to have shown it.
+    A repeat that fell short may have been refused; one that met the demand is not. More
+    than half of the repeats that count must have met it.
     """
     best = {}
     for row in entry["summary"]:
@@ -223,14 +223,14 @@ def most(entry: dict, key: str, met: Callable[..., bool]) -> dict:
 
 
 def whose_time(sample: Sample, rate: float) -> tuple[str, str] | None:
-    """(whose limit, why) of times in an open loop; None where full clients may be what took it.
+    """(limit, reason) of times in an open loop; None if full clients may be the cause.
 
-    Each is one thread: on several CPUs it is full where they are not.
+    A client is one thread: it may be full although several CPUs are not.
     """
     if sample["client_cpus"] >= bottleneck.CLIENT_FULL:
         return None
     if sample["late"] > 0.05 * rate * sample["seconds"]:
         return bottleneck.SERVER, \
-               f"{sample['late']} pages were not asked for in time, behind others, " \
+               f"{sample['late']} pages were requested late, behind others, " \
             f"by clients that kept {sample['client_cpus']:.2f} CPUs busy"
-    return bottleneck.DEMAND, f"{rate:g} pages a second were asked for"
+    return bottleneck.DEMAND, f"{rate:g} pages a second were requested"

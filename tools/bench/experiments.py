@@ -2,7 +2,7 @@
 """The experiments, in the order of `toboggan bench --help` and of `all`.
 
 Each class is one command of `toboggan bench`. engine.py takes the samples;
-nothing in these modules judges one. A new experiment is a class in EXPERIMENTS.
+nothing in these modules checks one. A new experiment is a class in EXPERIMENTS.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The files that are asked for, and what each must contain.
+"""The requested files, and the content of each.
 
-A file's bytes follow from its path alone, so that a client knows them without
-having them: the site of a remote server is made there with `bench site DIR`,
-and an answer of other bytes is noticed here.
+A file's bytes follow from its path alone, so a client knows them without the file:
+the site of a remote server is made there with `bench site DIR`, and wrong bytes in an
+answer are detected here.
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIME = 1700000000           # of every file: equal Last-Modified on every server
 
 # SPECweb99's file set: share of each class, and of each file within a class.
 CLASS_SHARES = (0.35, 0.50, 0.14, 0.01)
-# Of SPECweb99's requests: kinds of dynamic ones, where they go, a user of the tables.
+# SPECweb99's requests: kinds of dynamic ones, their paths, a user of the tables.
 MIX = (("get", .1245), ("ads", .126), ("post", .048), ("cgi", .0015))
 DYNAMIC = {"get": "/spec", "ads": "/spec", "post": "/spec", "cgi": "/cgi-bin/specweb99"}
 COOKIE, USERS = "my_cookie=user_id=10###&last_ad=1##", 1000
@@ -34,7 +34,7 @@ MARK = b'<!WEB99CAD><IMG SRC="/file_set/dir00000/class0_0"><!/WEB99CAD>'
 MARK_EVERY = 10240
 FILE_SHARES = (.039, .059, .088, .177, .353, .118, .071, .050, .044)
 
-# Fields that a browser sends of itself.
+# The fields that a browser sends.
 BROWSER = [
     ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
     ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,"
@@ -62,12 +62,12 @@ def web99_path(folder: int, klass: int, nr: int) -> str:
 
 
 def web99_folders(connections: int) -> int:
-    """Directories that SPECweb99 wants for this many simultaneous connections."""
+    """The number of SPECweb99's directories for this many simultaneous connections."""
     return int(25 + (400000 / 122000 * connections) / 5)
 
 
 def object_path(nr: float, i: int) -> str:
-    """Of the i-th of nr; folders of 1,000, as people keep them."""
+    """The path of the i-th of nr files, in folders of 1,000."""
     return f"/o{nr}/{i // 1000}/{i}"
 
 
@@ -107,7 +107,7 @@ def put(root: str, path: str, size: int) -> None:
 
 
 def existing(path: str) -> str:
-    """The folder, or that above it which is there: both on the file system that it will be on."""
+    """The folder, or the existing one above it, which is on the same file system."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
@@ -115,7 +115,7 @@ def existing(path: str) -> str:
 
 
 class Files:
-    """[(weight, path, size)] that one load draws from; more columns are as load.c reads them."""
+    """[(weight, path, size)] from which a load draws; more columns are for load.c."""
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows
@@ -126,10 +126,10 @@ class Files:
         free = os.statvfs(existing(root))
         need = sum(max(r[2], 4096) for r in rows)
         if free.f_bavail * free.f_frsize < 1.1 * need:
-            raise Problem(f"{root}: {need / 2**20:,.0f} MiB of files wanted, "
+            raise Problem(f"{root}: {need / 2**20:,.0f} MiB of files needed, "
                           f"{free.f_bavail * free.f_frsize / 2**20:,.0f} MiB free")
         if free.f_favail and free.f_favail < 1.1 * len(rows):
-            raise Problem(f"{root}: {len(rows):,} files wanted, {free.f_favail:,} inodes free")
+            raise Problem(f"{root}: {len(rows):,} files needed, {free.f_favail:,} inodes free")
         said = time.monotonic()
         for nr, (_, path, size) in enumerate(rows):
             put(root, path, size)
@@ -138,7 +138,7 @@ class Files:
                 say(f"  {nr:,} of {len(rows):,} files")
 
     def list_for_load(self, file: str) -> str:
-        """As load.c reads it."""
+        """Write the list in the format of load.c."""
         with open(file, "w", encoding="utf-8", errors="surrogateescape") as f:
             for weight, path, size, *more in self.rows:
                 more = more or [f"{crc(path, size):08x}"]
@@ -164,7 +164,7 @@ def web99(folders: int) -> Files:
 
 
 def web99_mix(folders: int, pages: Any) -> Files:
-    """The same with SPECweb99's dynamic requests, of a server with such pages."""
+    """The same with SPECweb99's dynamic requests, for a server with such pages."""
     rows = []
     for weight, path, size in web99(folders).rows:
         rows += [pages.row(weight * share, kind, path, size) for kind, share in MIX]
@@ -180,12 +180,12 @@ class Pages:
 
     @classmethod
     def like(cls, body: Any, address: str) -> Pages:
-        """Those of the server that sent this one to a client of that address."""
+        """The Pages of the server that sent this one to a client with that address."""
         m = re.search(rb"\n<p>SERVER_SOFTWARE = ([^\n<>]*)\n", body)
         return cls(m.group(1) if m else b"", address)
 
     def body(self, name: Any, query: Any, path: str, size: float) -> bytes:
-        """What `name?query` answers."""
+        """The answer to `name?query`."""
         return b"<html>\n<head><title>SPECweb99 Dynamic GET & POST Test</title></head>\n<body>\n" \
             b"<p>SERVER_SOFTWARE = %s\n<p>REMOTE_ADDR = %s\n<p>SCRIPT_NAME = %s\n" \
             b"<p>QUERY_STRING = %s\n<pre>\n%s\n</pre>\n</body></html>\n" % \
@@ -193,7 +193,7 @@ class Pages:
              content(path, size))
 
     def row(self, weight: float, kind: str, path: str, size: float) -> tuple[float, str, int, str]:
-        """A kind of request for the page of that file, as a list of load.c has it."""
+        """A kind of request for the page of that file, for a list of load.c."""
         name, query = DYNAMIC[kind], "" if kind == "post" else path
         body = self.body(name, query, path, size)
         ret = (weight, f"{name}?{query}" if query else name, len(body),
@@ -207,7 +207,7 @@ class Pages:
 
 
 def any_ad(body: bytes) -> str:
-    """Where the marks of a body name a file: which one is the cookie's to say."""
+    """The places in a body where a mark names a file that depends on the cookie."""
     number = MARK.index(b"00000")
     nr, first = body.count(MARK), body.find(MARK) + number
     return f"@{first}+{MARK.rindex(b'0') + 1 - number}/{MARK_EVERY}*{nr}" if nr else ""

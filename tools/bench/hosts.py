@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Client machines: `--client-host`, reached by ssh, each with its share of the load.
 
-A machine gets a folder in /tmp of its own, into which the generator and what it reads
-are copied, and which goes when the run ends. Each client's output ends with the lines
-of /proc/stat before and after its load, so that a machine that was full is known. A
-client ends by itself, at the latest with its time limit: a lost connection leaves none.
+The generator and its input are copied into a folder of its own in the machine's /tmp,
+which is removed when the run ends. Each client's output ends with the lines of /proc/stat
+before and after its load, which show whether the machine was full. A client ends by
+itself, at the latest at its time limit, so a lost connection leaves none behind.
 """
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ Part = collections.namedtuple("Part", "host weight", defaults=(None, 1))
 
 
 def parse(words: str) -> dict[str, float]:
-    """{[USER@]HOST: share} of --client-host, in their order; ValueError says what is wrong."""
+    """{[USER@]HOST: share} of --client-host, in their order; ValueError with the fault."""
     ret = {}
     for word in words:
         m = HOST.fullmatch(word)
         if not m or m.group(2) and not float(m.group(2)):
             raise ValueError(f"--client-host {word}: want [USER@]HOST[=SHARE]")
         if m.group(1) in ret:
-            raise ValueError(f"--client-host {word}: it is named twice")
+            raise ValueError(f"--client-host {word}: named twice")
         ret[m.group(1)] = float(m.group(2) or 1)
     return ret
 
@@ -51,7 +51,7 @@ class Host:
     """One client machine."""
 
     def __init__(self, name: str, share: tuple, local: Any) -> None:
-        """local: the folder here whose files clients read."""
+        """local: the folder on this machine with the files that clients read."""
         self.name, self.share, self.local = name, share, local
         self.folder, self.sent, self.cpus, self.tools = None, {}, 1, set()
 
@@ -79,7 +79,7 @@ class Host:
         self.tools = {os.path.basename(line) for line in out.splitlines()} & set(TOOLS)
 
     def close(self) -> None:
-        """It may be gone by now: then the folder in its /tmp stays."""
+        """Remove the folder in its /tmp; it stays if the machine is not reachable any more."""
         if self.folder:
             try:
                 self.run(f"rm -r {shlex.quote(self.folder)}", stdin=subprocess.DEVNULL)
@@ -88,9 +88,9 @@ class Host:
             self.folder = None
 
     def send(self, path: str, more: str = "") -> str:
-        """A file's name there, where it is copied to once for each of its versions.
+        """The name of a file there; each version is copied once.
 
-        more: of the command that copies it.
+        more: options of the command that copies it.
         """
         name = f"{self.folder}/{os.path.basename(path)}"
         now = os.stat(path)
@@ -101,7 +101,7 @@ class Host:
         return name
 
     def program(self, path: str) -> str:
-        """What runs a program of here there."""
+        """The command that runs a local program there."""
         name = os.path.basename(path)
         if name in self.tools:
             return name
@@ -111,13 +111,13 @@ class Host:
         return self.send(path, f" && chmod 755 {shlex.quote(f'{self.folder}/{name}')}")
 
     def word(self, word: Any) -> str:
-        """An argument with the files that it names where they are there."""
+        """An argument with local file names replaced by those there."""
         if word.startswith("/") and word.endswith(".lua") and os.path.isfile(word):
             return self.send(word)
         return re.sub(rf"{re.escape(self.local)}/[^,\s]+", lambda m: self.send(m.group(0)), word)
 
     def argv(self, argv: list[str], limit_s: float) -> list:
-        """The command that runs a client's there, until limit_s, and tells what the CPUs did."""
+        """The command that runs a client there, for at most limit_s, and reports the CPUs' work."""
         there = shlex.join([self.program(argv[0]), *map(self.word, argv[1:])])
         script = (f"cd {shlex.quote(self.folder)} && PATH=$PATH:/usr/sbin:/sbin && "
                   "{ ulimit -n $(ulimit -Hn) || true; } 2>/dev/null; "
@@ -128,7 +128,7 @@ class Host:
         return [*SSH, self.name, script]
 
     def cpu_of(self, out: str) -> None:
-        """(share of the CPUs that worked, how many there are) by a client's output; None."""
+        """(busy share of the CPUs, their number) from a client's output, or None."""
         texts = ["".join(re.findall(rf"^{mark}(.*\n)", out, re.M)) for mark in (BEGIN, END)]
         try:
             before, after = (core_ticks(None, text) for text in texts)
@@ -141,9 +141,9 @@ class Host:
 
 
 def spread(hosts: Any, load: Load) -> list:
-    """[Part] of a load: a client on each CPU of each machine, as far as the load can be divided.
+    """[Part] of a load: a client on each CPU of each machine, if the load can be divided.
 
-    An open loop has one client on each: what several ask for comes in bunches.
+    An open loop has one client on each machine: requests of several would arrive in bunches.
     """
     most = load.most()
     if most < 2:
@@ -156,12 +156,12 @@ def spread(hosts: Any, load: Load) -> list:
         ret += [Part(host, host.share / nr)] * nr
     while len(ret) > 1 and (few := [p for p in ret if most * p.weight / sum(
             q.weight for q in ret) < 1]):
-        ret.remove(few[-1])     # less than one request at a time is none
+        ret.remove(few[-1])     # less than one request at a time is not possible
     return ret
 
 
 def half(hosts: Any) -> Any:
-    """The machines that get twice as much each, for the check whether all are needed."""
+    """The machines that get twice as much each, to check whether all are needed."""
     return hosts[:(len(hosts) + 1) // 2]
 
 

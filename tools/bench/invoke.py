@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """One invocation of an experiment: options, lab or remote, run, report.
 
-Called by catalogue.py for every experiment and for `all`. Whatever ends a run
-(Ctrl-C, the time limit, a problem), the lab is removed and what was measured is
-reported.
+Called by catalogue.py for every experiment and for `all`. However a run ends (Ctrl-C,
+the time limit, a problem), the lab is removed and the figures so far are reported.
 """
 from __future__ import annotations
 
@@ -46,11 +45,11 @@ def parser(name: str) -> argparse.ArgumentParser:
         "Every experiment, one after the other, with its own defaults."
     ap = argparse.ArgumentParser(
         prog=f"bench {name}", description=f"{LINES[name]}. {about}",
-        epilog="Exit status: 0 if every sample was a figure, 1 if some were not, a tool is missing "
-        "or the run could not be made, 2 for wrong options, 130 if interrupted. A partial run is "
-        "reported all the same.")
+        epilog="Exit status: 0 if every sample gave a figure, 1 if some did not, a tool is missing "
+        "or the run could not start, 2 for wrong options, 130 if interrupted. A partial run is "
+        "reported, too.")
     ap.add_argument("--quick", action="store_true",
-                    help="few points, 1 repeat of 1 s: whether it works, not how fast")
+                    help="few points, 1 repeat of 1 s, to check that it works")
     ap.add_argument("--repeats", type=whole(), metavar="N",
                     help=f"of each sample ({EXPERIMENTS.get(name, Experiment).repeats})")
     ap.add_argument("--seconds", type=positive, metavar="S",
@@ -59,25 +58,25 @@ def parser(name: str) -> argparse.ArgumentParser:
                     help="which, of toboggan, toboggan-TIER, " + ", ".join(list(KINDS)[1:]) +
                     " (default: all that are installed)")
     ap.add_argument("--json", action="store_true",
-                    help="print the tables as JSON, and where the report is to stderr")
+                    help="print the tables as JSON, and the report's place to stderr")
     ap.add_argument("--markdown", action="store_true",
                     help="print them for a README, with the machine, the date and the command")
     ap.add_argument("--out", metavar="DIR",
                     help="for the report (bench-NAME-DATE in the current folder)")
     ap.add_argument("--max-minutes", type=positive, default=600, metavar="M",
-                    help="end behind the sample that then runs, with what there is (600)")
+                    help="end after that time, behind the current sample (600)")
     where = ap.add_argument_group("where")
     where.add_argument("--lab", action="store_true",
                        help="in two namespaces of this machine (the default; needs root)")
     where.add_argument("--cpus-used", metavar="N,…", help="of this machine, for the lab (all)")
     where.add_argument("--server", action="append", default=[], metavar="NAME=HOST:PORT",
-                       help="a server that runs already, with the files that `bench site` makes; "
+                       help="a server that is running already, with the files of `bench site`; "
                        "can be repeated")
     where.add_argument("--stat", action="append", default=[], metavar="[NAME=]COMMAND",
-                       help="prints the remote server's /proc/stat, such as `ssh HOST cat "
-                       "/proc/stat`, for what all its CPUs worked; without it there is no "
-                       "processor time, and no rate but what was asked for and met. With NAME= "
-                       "of that server alone, as is needed if they are on different hosts")
+                       help="a command that prints the server's /proc/stat, such as `ssh HOST cat "
+                       "/proc/stat`, for the work of all its CPUs; without it there is no "
+                       "processor time, and no rate except a requested one that was met. NAME=: "
+                       "for that server alone, if servers are on different hosts")
     where.add_argument("--link-mbit", type=positive, metavar="MBIT",
                        help="nominal rate of the network (that of the interface)")
     where.add_argument("--client-host", action="append", default=[],
@@ -91,7 +90,7 @@ def parser(name: str) -> argparse.ArgumentParser:
 
 
 def own_defaults(exp: type[Capacity]) -> dict[str, Any]:
-    """The options of an experiment as they are if none is given."""
+    """The default options of an experiment."""
     ap = argparse.ArgumentParser()
     exp.options(ap)
     return vars(ap.parse_args([]))
@@ -105,9 +104,9 @@ def check(ap: argparse.ArgumentParser, args: Any, kind: Any = Experiment) -> Non
     if args.json and args.markdown:
         ap.error("--json and --markdown: want one of them")
     if args.server and (args.lab or args.servers or args.cpus_used):
-        ap.error("--server is for servers elsewhere, --lab, --servers and --cpus-used for here")
+        ap.error("--server excludes --lab, --servers and --cpus-used")
     if (args.stat or args.link_mbit or args.client_host) and not args.server:
-        ap.error("--stat, --link-mbit and --client-host go with --server")
+        ap.error("--stat, --link-mbit and --client-host need --server")
     try:
         args.clients_at = client_hosts.parse(args.client_host)
     except ValueError as e:
@@ -131,7 +130,7 @@ def hosts(args: argparse.Namespace) -> list:
 
 
 def stat_commands(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict:
-    """{name: what prints its /proc/stat}"""
+    """{name: the command that prints its /proc/stat}"""
     ret = {}
     for text in args.stat:
         name, _, command = text.partition("=")
@@ -150,13 +149,13 @@ def stat_commands(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict
                      "for each")
         for one in [name] if name else args.remote:
             if one in ret:
-                ap.error(f"--stat {text}: {one} has one")
+                ap.error(f"--stat {text}: {one} has a command already")
             ret[one] = command
     return ret
 
 
 def server_names(ap: argparse.ArgumentParser, text: str) -> list[str]:
-    """Of --servers, whether installed or not."""
+    """The names of --servers, installed or not."""
     ret = text.split(",") if text else []
     for name in ret:
         kind, dash, tier = name.partition("-")
@@ -179,7 +178,7 @@ def cpu_list(ap: argparse.ArgumentParser, text: str) -> list:
 
 
 def choose_servers(args: argparse.Namespace) -> tuple[list, list]:
-    """(names in the order of KINDS, what is left out and why); those asked for must be there."""
+    """(names in the order of KINDS, what is left out and why); requested ones must exist."""
     if args.remote:
         return list(args.remote), []
     if not args.servers:
@@ -209,7 +208,7 @@ def make_lab(args: argparse.Namespace) -> Lab | remote.Remote:
 
 
 def common(values: Any) -> Any:
-    """The one value of all, or each by its name."""
+    """The common value, or the values by name."""
     return values if len(set(values.values())) > 1 else next(iter(values.values()))
 
 
@@ -236,7 +235,7 @@ def make_record(name: str, lab: Lab, args: argparse.Namespace) -> dict:
 
 
 def build(name: str, args: argparse.Namespace) -> tuple[list, list[str], list[str]]:
-    """(the experiments asked for, those that have no place here, those that lack a tool)."""
+    """(the requested experiments, those that are impossible here, those that lack a tool)."""
     exps, refused, lacking = [], [], []
     for kind in EXPERIMENTS.values() if name == "all" else [EXPERIMENTS[name]]:
         own = own_defaults(kind)
@@ -255,13 +254,13 @@ def build(name: str, args: argparse.Namespace) -> tuple[list, list[str], list[st
 
 
 def missing_tool(exp: Experiment) -> Any:
-    """Which of its tools is not there, in words; None if all are."""
+    """A message about a missing tool; None if all exist."""
     return next((f"{tool} is missing: run `sudo make deps`" for tool in exp.tools
                  if not shutil.which(tool)), None)
 
 
 def check_remote(run: Run, exps: list[Experiment]) -> None:
-    """Dead servers, and servers without what will be asked for, before anything is timed."""
+    """Detect dead servers, and servers without the requested files, before anything is timed."""
     for name, where in run.opts.remote.items():
         server = Existing(run.lab, name, where)
         made = {e.check(run, e.points[0], server).path: e.known and e.made_by for e in exps}
@@ -275,7 +274,7 @@ def check_remote(run: Run, exps: list[Experiment]) -> None:
 
 
 def measure(run: Run, exps: list[Experiment], record: dict) -> str | None:
-    """How the run ended, None if it came to its end."""
+    """How the run ended early, None if it did not."""
     try:
         with run.lab, out_folder(run.opts.out):
             if "machine" in record:
@@ -301,16 +300,16 @@ def measure(run: Run, exps: list[Experiment], record: dict) -> str | None:
             if interrupted:
                 say("interrupted: nothing was measured")
             raise
-        say("interrupted: the report is of what was measured so far" if interrupted else
+        say("interrupted: the report has the figures so far" if interrupted else
             f"bench: {e}")
         return "interrupted" if interrupted else str(e)
 
 
 @contextlib.contextmanager
 def out_folder(path: str) -> Iterator[None]:
-    """The report's. Folders that it had to make go again if nothing came into them.
+    """The folder of the report. If it stays empty, it and new folders above it are removed.
 
-    For within the lab, whose lock keeps another run with the same folder away.
+    Call it within the lab, whose lock excludes another run with the same folder.
     """
     made, folder = [], path
     while not os.path.lexists(folder):
@@ -364,5 +363,5 @@ def main(name: str, argv: list[str]) -> int:
         return INTERRUPTED
     bad = sum(bool(s["invalid"]) for e in record["experiments"] for s in e["samples"])
     if bad:
-        print(f"bench: {bad} samples were no figures; the report names them", file=sys.stderr)
+        print(f"bench: {bad} samples gave no figure; the report lists them", file=sys.stderr)
     return 1 if bad or lacking or not record["complete"] else 0

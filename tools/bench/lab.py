@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """The laboratory: two namespaces on this machine, pinned and steered.
 
-Servers live in one, clients in the other, joined by a veth pair per server, so
-that none pays for another's programs. A lab removes all that it made;
-remove_stale() what a killed one could not. remote.py has the same interface
-for servers on another machine.
+Servers run in one, clients in the other, joined by a veth pair per server, so that none
+pays for another's programs. A lab removes everything that it made; remove_stale()
+removes what a killed one left. remote.py has the same interface for servers on another
+machine.
 """
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 NOFILE = 65536
 NETNS = "tbg-bench-"
 FOLDER = "tbg-bench."
-ENABLED = "memory-enabled"  # in it, where we have given cgroups the controller
+ENABLED = "memory-enabled"  # in it, the cgroups to which we have given the controller
 LOCK = "/run/lock/toboggan-bench"
 SOURCES_MAX = 200           # client addresses on one link
 PR_SET_PDEATHSIG = 1
-LINKS_MAX = 255             # at a time: one octet of the address tells them apart
+LINKS_MAX = 255             # at a time: one octet of the address distinguishes them
 
 
 def sh(*argv: str | None, check: bool = True) -> str:
@@ -51,7 +51,7 @@ def sh(*argv: str | None, check: bool = True) -> str:
 
 
 def open_lock() -> int:
-    """Ours, or to read one that another user has made: flock wants no more."""
+    """Open our lock, or that of another user for reading, which is enough for flock."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(LOCK, flags | os.O_CREAT | os.O_RDWR, 0o644)
@@ -60,11 +60,11 @@ def open_lock() -> int:
 
 
 def lock() -> int:
-    """Two benchmarks would measure each other; held until this process ends."""
+    """Lock out other benchmarks, which would disturb this one, until this process ends."""
     try:
         fd = open_lock()
     except OSError as e:
-        raise Problem(f"{LOCK}: {e.strerror}: no telling whether another benchmark runs") from e
+        raise Problem(f"{LOCK}: {e.strerror}: cannot see whether another benchmark runs") from e
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as e:
@@ -74,7 +74,7 @@ def lock() -> int:
 
 
 def check_machine(tools: Iterable[str]) -> None:
-    """Whether a lab can be made here, in words if not."""
+    """Why a lab cannot be made here; None if it can."""
     if os.geteuid() != 0:
         raise Problem("namespaces and BPF need root: run it with sudo")
     for tool in tools:
@@ -84,9 +84,9 @@ def check_machine(tools: Iterable[str]) -> None:
 
 def prepare(cpus: Iterable[int], cgroup: str | None = None,
             urgent: bool = True) -> Callable[..., Any]:
-    """What a child does before it becomes a server or a client.
+    """Runs in a child before it becomes a server or a client.
 
-    urgent: before anything else here, so that only servers and clients compete.
+    urgent: with priority over other processes, so that only servers and clients compete.
     """
     def run() -> None:
         if cgroup:
@@ -98,12 +98,12 @@ def prepare(cpus: Iterable[int], cgroup: str | None = None,
                 os.setpriority(os.PRIO_PROCESS, 0, -20)
             except PermissionError:
                 pass
-        os.setpgid(0, 0)        # a Ctrl-C is ours alone to act upon
+        os.setpgid(0, 0)        # only the benchmark itself handles a Ctrl-C
     return run
 
 
 def prepare_soaker(cpu: int) -> Callable[..., Any]:
-    """It is in no namespace of ours, by which the next run would find it: it ends with us."""
+    """End the child with us: it is in no namespace by which the next run would find it."""
     prctl, us = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
 
     def run() -> None:
@@ -118,7 +118,7 @@ def prepare_soaker(cpu: int) -> Callable[..., Any]:
 
 
 def raise_nofile(want: Any = NOFILE) -> int:
-    """Descriptors for us and what we start; returns how many there are."""
+    """Raise the limit of descriptors for us and our children; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= want:
         return soft
@@ -130,7 +130,7 @@ def raise_nofile(want: Any = NOFILE) -> int:
 
 
 def places() -> list:
-    """Where a lab's folder may be: on a disk rather than in memory, if there is a choice."""
+    """Places for a lab's folder: a disk rather than memory, if possible."""
     named = dict.fromkeys((os.environ.get("TMPDIR"), "/var/tmp", "/tmp"))   # each once
     return [place for place in named if place and os.path.isdir(place)]
 
@@ -145,11 +145,11 @@ def make_folder() -> str:
             ret = tempfile.mkdtemp(prefix=FOLDER, dir=place)
             os.chmod(ret, 0o755)
             return ret
-    raise Problem(f"none of {' '.join(places())} can be written here and reached by other users")
+    raise Problem(f"none of {' '.join(places())} is writable here and reachable for other users")
 
 
 class Lab:
-    """Two namespaces, a folder for sites, and whatever runs in them."""
+    """Two namespaces, a folder for sites, and the processes in them."""
 
     remote = False
     hosts = ()                  # client machines other than this one
@@ -160,7 +160,7 @@ class Lab:
         self.dir, self.cgroups, self.nets = None, [], 0
         self.v6 = False         # links have addresses of IPv6
         self.procs, self.interrupted = [], False
-        # A number is used again as late as can be: peers keep metrics of its addresses.
+        # A number is reused as late as possible: peers keep metrics of its addresses.
         self.free = collections.deque(range(1, LINKS_MAX + 1))
 
     def open(self) -> None:
@@ -174,9 +174,9 @@ class Lab:
                "net.ipv4.tcp_max_syn_backlog=16384", "net.core.somaxconn=16384")
 
     def __enter__(self) -> Lab:
-        """Open, and sure to be closed: also by Ctrl-C in the background, or a closed terminal."""
+        """Open it; it is closed also after Ctrl-C in the background, or a closed terminal."""
         self.lock = lock()
-        # a hangup that is ignored is nohup's
+        # an ignored hangup is that of nohup
         self.ends = [signal.SIGINT, signal.SIGTERM] + \
             [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)
         self.before = {signum: signal.signal(signum, self.interrupt) for signum in self.ends}
@@ -199,21 +199,21 @@ class Lab:
                 signal.signal(signum, handler)
 
     def interrupt(self, *_: object) -> None:
-        """Once: another would end what the first has begun, the removal or the report."""
+        """Handle one signal: a second one would end the removal or the report."""
         self.interrupted = True
         for signum in self.ends:
             signal.signal(signum, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     def sysctls(self) -> dict:
-        """Of the servers' side, where they differ from one namespace to another."""
+        """Sysctls of the servers' side that differ between namespaces."""
         out = sh("ip", "netns", "exec", self.server, "sysctl", "-e",
                  *(name for name in SYSCTLS if name.startswith("net.")), check=False)
         pairs = (line.partition(" = ") for line in out.splitlines())
         return {name: value.strip() for name, _, value in pairs}
 
     def soak(self) -> None:
-        """Keep the server's CPUs from going idle, by loops that run when nothing else will."""
+        """Keep the server's CPUs from becoming idle, by loops of the lowest priority."""
         for cpu in self.server_cpus:
             self.procs.append(subprocess.Popen(
                 [sys.executable, "-c", "while True: pass"], preexec_fn=prepare_soaker(cpu),
@@ -225,8 +225,8 @@ class Lab:
             raise Problem(f"more than {LINKS_MAX} servers at a time")
         nr = self.free.popleft()
         name, net = f"tbg{nr}", f"fd18:{nr:x}:" if self.v6 else f"198.18.{nr}"
-        # A queue for each CPU of the side that has more: as many at both ends, since what
-        # comes from a queue that the other end has not is steered nowhere.
+        # A queue for each CPU of the side that has more, at both ends: packets of a queue that
+        # the other end lacks are not steered.
         queues = str(max(len(self.server_cpus), len(self.client_cpus), 1))
         end = ["name", name, "mtu", "1500", "numrxqueues", queues, "numtxqueues", queues]
         sh("ip", "-n", self.server, "link", "add", *end, "type", "veth", "peer", *end, "netns",
@@ -248,13 +248,13 @@ class Lab:
     def nowhere(self) -> str:
         """The first of 256 addresses that no interface has.
 
-        Others each time, so that no connection is taken for one of an earlier run.
+        They differ each time, so that no connection is taken for one of an earlier run.
         """
         self.nets = self.nets % 250 + 1
         return f"fd99::{self.nets:x}00" if self.v6 else f"10.99.{self.nets}.0"
 
     def lead_nowhere(self, name: Any, client: str) -> Any:
-        """The server reaches those addresses by the clients' end of its link; its MAC."""
+        """Route those addresses to the clients' end of the server's link; returns its MAC."""
         net = "fd99::/64" if self.v6 else "10.99.0.0/16"
         sh("ip", "-n", self.server, "route", "replace", net, "via", client, "dev", name)
         out = sh("ip", "-n", self.server, "-o", "link", "show", "dev", name)
@@ -263,8 +263,8 @@ class Lab:
     def nobody(self, name: Any) -> tuple[str, str]:
         """(the server's MAC, an address on its link that no interface has).
 
-        What is sent to that address reaches the clients' end all the same, and
-        their TCP, which does not know it, keeps silent.
+        Packets to that address reach the clients' end nevertheless, and their TCP, which
+        does not know it, does not answer.
         """
         macs = {}
         for ns in (self.server, self.client):
@@ -277,10 +277,10 @@ class Lab:
         return macs[self.server], address
 
     def unlink(self, name: Any) -> None:
-        """A server that ended gives its link back; its programs go with it."""
+        """Remove the link of a server that has ended, and with it its programs."""
         sh("ip", "-n", self.server, "link", "del", name, check=False)
         for path in glob.glob(os.path.join(self.dir, f"{name}[-.]*")):
-            remove(path)        # else the link's next server finds the sockets and tables of this
+            remove(path)        # or the link's next server would find this one's sockets
         self.free.append(int(name[3:]))
 
     def client_argv(self, argv: list[str]) -> list:
@@ -297,7 +297,7 @@ class Lab:
 
     def spawn_client(self, argv: list[str], nr: int = 0, of: int = 1,
                      **kw: Any) -> subprocess.Popen:
-        """The nr-th of several clients has its share of the clients' CPUs."""
+        """The share of the clients' CPUs for the nr-th of several clients."""
         cpus = sorted(self.client_cpus)
         mine = cpus[nr::of] or [cpus[nr % len(cpus)]]
         return self.spawn(self.client_argv(argv), set(mine), None, **kw)
@@ -309,7 +309,7 @@ class Lab:
         return proc
 
     def end(self, proc: Any) -> None:
-        """Stop one process and its descendants, gently at first."""
+        """Stop one process and its descendants, first by SIGTERM."""
         pids = tasks(proc.pid)
         if proc.poll() is None:
             proc.terminate()
@@ -331,13 +331,13 @@ class Lab:
         return [pid for proc in self.procs for pid in tasks(proc.pid)]
 
     def link_bps(self, _server: Server) -> float | None:
-        """A veth pair has no rate of its own to be the limit."""
+        """A veth pair has no rate that could be the limit."""
         return None
 
     def net_bytes(self, server: Server) -> tuple | None:
         """
-        What a server's link has carried, the frames of a bunch counted as one: (received,
-        sent). It is no limit here, but tells what of the network a figure took.
+        Bytes of a server's link, the frames of a batch counted as one: (received, sent).
+        The link is no limit here, but this shows how much of the network a figure used.
         """
         nrs = server.proc and first(f"/proc/{server.proc.pid}/net/dev",
                                     rf"^ *{server.iface}:(.*)$", "").split()
@@ -365,12 +365,12 @@ def remove(path: str) -> None:
     if os.path.isdir(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
-        with contextlib.suppress(FileNotFoundError):    # whose it was may have removed it
+        with contextlib.suppress(FileNotFoundError):    # its owner may have removed it
             os.unlink(path)
 
 
 def memory_roots() -> list[tuple[str, str]]:
-    """[(folder that groups are made in, file of the limit)]: version 2 first, then 1."""
+    """[(folder for new groups, file of the limit)]: version 2 first, then 1."""
     ret = []
     with open("/proc/mounts", encoding="utf-8") as f:
         for line in f:
@@ -383,7 +383,7 @@ def memory_roots() -> list[tuple[str, str]]:
 
 
 def memory_cgroup(name: str, limit: int, enabled: list[str]) -> str:
-    """enabled: the file that says where groups have memory because of us."""
+    """enabled: the file that lists where we have enabled memory for groups."""
     for root, knob in memory_roots():
         folder = os.path.join(root, name)
         try:
@@ -409,7 +409,7 @@ def enable_memory(root: str, enabled: list[str]) -> None:
 
 
 def disable_memory(enabled: str) -> None:
-    """As it was before, unless somebody has come to rely on it."""
+    """Restore the previous state, unless others use the controller by now."""
     try:
         with open(enabled, encoding="utf-8") as f:
             root = f.read()
@@ -424,7 +424,7 @@ def disable_memory(enabled: str) -> None:
 
 
 def memory_begin(folder: str | None) -> None:
-    """Most memory is counted from now on, where the kernel can begin anew (version 1)."""
+    """Reset the maximum of memory, if the kernel can do so (version 1)."""
     with contextlib.suppress(OSError):
         with open(os.path.join(folder, "memory.max_usage_in_bytes"), "w", encoding="ascii") as f:
             f.write("0")
@@ -432,8 +432,8 @@ def memory_begin(folder: str | None) -> None:
 
 def memory_used(folder: str | None) -> tuple[int | None, int | None]:
     """
-    (most bytes that a group had; how often it was at its limit). Version 2 says the
-    most since Linux 5.19, and before only what there is now.
+    (maximum bytes of a group; how often it was at its limit). Version 2 has the maximum
+    since Linux 5.19; before, this is the current value.
     """
     def number(name: str, pattern: str = r"(\d+)") -> int | None:
         ret = first(os.path.join(folder, name), pattern, None)
@@ -455,7 +455,7 @@ def remove_cgroup(folder: str) -> None:
 
 
 def remove_folder(folder: str) -> None:
-    """A lab's, the last of it to go."""
+    """Remove the lab's folder, as the last step."""
     disable_memory(os.path.join(folder, ENABLED))
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -470,7 +470,7 @@ def remove_netns(ns: str) -> None:
 
 
 def remove_stale() -> None:
-    """What a killed benchmark left behind: the lock says that none is running."""
+    """Remove what a killed benchmark left behind; the lock shows that none is running."""
     for line in sh("ip", "netns", "list").splitlines():
         if line.startswith(NETNS):
             remove_netns(line.split()[0])

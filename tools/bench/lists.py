@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a user's --list asks for: lines of load.c, or a filelist of WebStone.
+"""The requests of a user's --list: lines of load.c, or a filelist of WebStone.
 
-A line of WebStone's is `PATH WEIGHT [#SIZE]`, one of ours `WEIGHT PATH SIZE CRC-32`:
-the first word tells them apart. Behind a # is a comment, of which a number alone is
-the size of the file. Where WebStone's line has none, the name may say it, as
-/file5k.html does; of a file without one only the status is checked.
+A line of WebStone is `PATH WEIGHT [#SIZE]`, one of load.c `WEIGHT PATH SIZE CRC-32`; the
+first word distinguishes them. A comment begins with #; a number alone in it is the size of
+the file. Without a size, a name such as /file5k.html may give it. If the size is unknown,
+only the status is checked.
 """
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 KIB = 1024
 UNITS = {"": 1, "k": KIB, "m": KIB * KIB}
-UNKNOWN = -1                # a size, as load.c has it
-# WebStone's own mix, of 1,000 requests; sizes as its generator of files makes them.
+UNKNOWN = -1                # a size, in the format of load.c
+# WebStone's own mix, of 1,000 requests, with the sizes of its generator of files.
 STANDARD = ((350, "/file500.html", 500), (500, "/file5k.html", 5 * KIB),
             (140, "/file50k.html", 50 * KIB), (9, "/file500k.html", 500 * KIB),
             (1, "/file5m.html", 5 * KIB * KIB))
@@ -47,17 +47,17 @@ def webstone_row(line: str, where: str) -> tuple[float, str, int]:
 
 
 def own_row(line: str, where: str) -> tuple:
-    """(weight, path, size, CRC-32 and what else there is) of a line of load.c's."""
+    """(weight, path, size, CRC-32, further columns) of a line of load.c."""
     words = line.split(None, 3)
     if len(words) < 3 or not re.fullmatch(r"\d+(\.\d+)?(e[+-]?\d+)?", words[0]) or \
             not words[1].startswith("/") or not re.fullmatch(r"-1|\d+", words[2]):
         raise Usage(f"{where}: want `WEIGHT PATH SIZE [CRC-32]`, or `PATH WEIGHT [#SIZE]` "
-                    "as WebStone has it")
+                    "as in WebStone")
     return (float(words[0]), words[1], int(words[2]), *words[3:])
 
 
 def parse(text: str, name: str) -> list[tuple]:
-    """[(weight, path, size[, CRC-32])] of a list's text; weights of 0 are never asked for."""
+    """[(weight, path, size[, CRC-32])] of a list's text, without weights of 0."""
     rows = []
     for nr, line in enumerate(text.splitlines(), 1):
         line, where = line.strip(), f"--list {name}: line {nr}"
@@ -67,7 +67,7 @@ def parse(text: str, name: str) -> list[tuple]:
         if row[0]:
             rows.append(row)
     if not rows:
-        raise Usage(f"--list {name}: it asks for nothing")
+        raise Usage(f"--list {name}: no request in it")
     return rows
 
 
@@ -83,7 +83,7 @@ def read(name: str) -> list:
 
 
 def is_made(row: Any) -> bool:
-    """Whether the lab makes that file: all is known of it but its bytes, which follow."""
+    """Whether the lab makes that file: its path and size are known, its bytes follow from them."""
     return len(row) == 3 and row[2] > 0
 
 
@@ -98,7 +98,7 @@ def without_size(rows: Any) -> Any:
 
 
 def write(rows: Any, path: str) -> str:
-    """As the clients read it, into that file."""
+    """Write the list to that file, in the format of the clients."""
     return files.Files([row if len(row) > 3 or is_made(row) else (*row, "-")
                         for row in rows]).list_for_load(path)
 

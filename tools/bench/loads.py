@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The load generators: wrk, h2load, ab and httperf, and load.c for the rest.
 
-A load says how one client, or each of several that share it, is run, and reads
-what the client printed into one form: requests, bytes, seconds, errors,
-statuses (wrong ones), kinds, and latencies where the client knows them.
+A load defines how to run one client, or each of several that share it, and converts the
+client's output into one form: requests, bytes, seconds, errors, statuses (wrong ones),
+kinds, and latencies if the client reports them.
 """
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from lab import Lab
     from servers import Server
 
-OVERTIME_S = 60             # a client that is not done by then never will be
+OVERTIME_S = 60             # a client that is not done by then will never be
 SAY_S = 30                  # of silence are enough
 HTTPERF_FDS = 1000          # of the FD_SETSIZE that it is compiled with
 
 
 class Load:
-    """One thread a client, so several share it where there are CPUs for them.
+    """A client has one thread, so several share a load if there are CPUs for them.
 
-    share: (the number of a client, how many there are or the weights of all), for its
-    part of the load.
+    share: (the number of a client, the number or the weights of all), for its part of the
+    load.
     """
 
     tool = ""
     descriptors = 0
-    in_flight = 0               # requests, all the time; 0: as many as come of a rate
-    one_reply = False           # all replies are alike, and their bytes are counted, also of parts
-    tells_lost = True           # of requests that have no reply, also those in flight at its end
-    verifies = False            # holds bodies against their CRC-32 itself
-    tells_cpus = False          # and says itself how long the CPUs were idle
-    says_ready = False          # once its connections are open; it then waits for the end of stdin
+    in_flight = 0               # requests in flight all the time; 0: it depends on a rate
+    one_reply = False           # all replies are alike, and all their bytes counted
+    tells_lost = True           # it reports requests without a reply
+    verifies = False            # it compares bodies with their CRC-32 itself
+    tells_cpus = False          # and reports how long the CPUs were idle
+    says_ready = False          # it reports open connections, then awaits the end of stdin
 
     def most(self) -> int:
-        """How many clients can share it; 1: it cannot be divided."""
+        """How many clients can share the load; 1: it cannot be divided."""
         return 1
 
     def clients(self, cpus: int | Iterable[int]) -> Any:
-        """How many do, each on a CPU of its own; twice as many could."""
+        """How many clients share it, each on a CPU of its own; twice as many could."""
         return max(1, min(cpus, self.most() // 2))
 
     def argv(self, server: Server, seconds: float, share: tuple) -> None:
@@ -68,13 +68,13 @@ def weights_of(share: tuple) -> Any:
 
 
 def fraction(share: tuple) -> Any:
-    """Of a load, what that client has."""
+    """The part of a load for that client."""
     weights = weights_of(share)
     return weights[share[0]] / sum(weights)
 
 
 def part_of(total: float, share: tuple) -> int:
-    """Of the nr-th of this many clients; all of them together have no less and no more."""
+    """The part of the nr-th of this many clients; all parts add up to the total."""
     nr, weights = share[0], weights_of(share)
 
     def up_to(i: int) -> int:
@@ -143,10 +143,10 @@ class H2load(Wrk):
 
 
 class Ab(Wrk):
-    """HTTP/1.0 with keep-alive, as only ab still speaks it."""
+    """HTTP/1.0 with keep-alive, which only ab still supports."""
 
     tool = "ab"
-    one_reply = False           # to HTTP/1.0, which may be another than we know
+    one_reply = False           # of the reply to HTTP/1.0, which may differ from the known one
     tells_lost = True
 
     def argv(self, server: Server, seconds: float, share: tuple) -> list:
@@ -187,7 +187,7 @@ class Ours(Load):
             self.options.get("active", self.options["connections"])
 
     def clients(self, cpus: Iterable[int]) -> Any:
-        """Of an open loop one: what several ask for comes in bunches."""
+        """An open loop has one client: requests of several would arrive in bunches."""
         return 1 if self.options.get("rate") else super().clients(cpus)
 
     def argv(self, server: Server, seconds: float, share: tuple) -> list[str]:
@@ -217,16 +217,16 @@ class Ours(Load):
 
 
 class Loop(Load):
-    """loop.c: a closed loop inside the kernel, which any server is slower than; only in the lab."""
+    """loop.c: a closed loop inside the kernel, faster than any server; only in the lab."""
 
     tool = "loop"
-    one_reply = False           # it holds every length against what it must be
+    one_reply = False           # it checks every length
     says_ready = verifies = tells_cpus = True
 
     def __init__(self, connections: int, rows: Any, **options: Any) -> None:
-        """rows: a list file as load.c reads it; source: of lab.nowhere()."""
+        """rows: a list file in the format of load.c; source: from lab.nowhere()."""
         self.options = dict(options, connections=connections, list=rows)
-        self.in_flight = self.descriptors = connections     # of the server: ours has none
+        self.in_flight = self.descriptors = connections     # of the server: our client has none
 
     def argv(self, server: Server, seconds: float, share: tuple) -> list:
         program = part("loop")
@@ -250,7 +250,7 @@ class Packets(Load):
     """packets.c: requests without a client's TCP; only in the lab."""
 
     tool = "packets"
-    tells_lost = False          # it asks again, without end
+    tells_lost = False          # it repeats requests without end
 
     def __init__(self, connections: int, path: str) -> None:
         self.connections, self.path = connections, path
@@ -259,7 +259,7 @@ class Packets(Load):
         return self.connections
 
     def clients(self, cpus: Iterable[int]) -> int:
-        """One: each sees what all of them are sent."""
+        """One client: each would see the packets for all of them."""
         return 1
 
     def argv(self, server: Server, seconds: float, share: tuple) -> list:
@@ -280,7 +280,7 @@ class Packets(Load):
 
 
 class Httperf(Load):
-    """Connections started at a rate, whatever becomes of the earlier ones: an open loop."""
+    """Connections started at a rate, independent of earlier ones: an open loop."""
 
     tool = "httperf"
 
@@ -294,7 +294,7 @@ class Httperf(Load):
         return 1 if self.sessions else max(2, int(self.rate))
 
     def clients(self, cpus: Iterable[int]) -> int:
-        """Of one machine one: an open loop of several asks in bunches."""
+        """One client a machine: in an open loop requests of several would arrive in bunches."""
         return 1
 
     def argv(self, server: Server, seconds: float, share: tuple) -> list[str]:
@@ -309,7 +309,7 @@ class Httperf(Load):
                       str(max(1, round(self.rate * fraction(share) * seconds)))]
 
     def limit_s(self, seconds: float) -> float:
-        """The last session begins when it is due, and then thinks."""
+        """The time limit: the last session begins when it is due, and has its think times then."""
         if self.sessions:
             seconds = self.sessions[1] / self.rate + self.sessions[3]
         return super().limit_s(seconds)
@@ -327,7 +327,7 @@ class Httperf(Load):
 
 
 def httperf_numbers(out: str) -> dict | None:
-    """Every figure of httperf's report, or None if it is none."""
+    """The figures of httperf's report, or None if the text is not a report."""
     ret = {}
 
     def take(pattern: str, *names: Any, kind: type[int] = float) -> bool:
@@ -362,7 +362,7 @@ def httperf_numbers(out: str) -> dict | None:
         r"\((\d+)/(\d+)\)",
          "sess_rate", "sess_done", "sess_total")
     take(r"Session lifetime \[s\]: ([\d.]+)", "sess_life_s")
-    # It ends with the last reply; each of them has the time to the next one, the last too.
+    # It ends with the last reply; each rate counts the time to the next one, the last too.
     due = ret["sess_total"] or ret["connections"]
     ret["seconds"] = max(ret["duration"], due / ret["rate"] if ret["rate"] else 0.0)
     if not ret["rep_samples"] and ret["seconds"]:
@@ -372,7 +372,7 @@ def httperf_numbers(out: str) -> dict | None:
 
 
 def merged_httperf(reports: Any) -> dict:
-    """Of httperfs that ran at the same time: rates add up, times count by their replies."""
+    """Merge httperfs that ran at the same time: rates add up, times are weighted by replies."""
     ret, replies = dict(reports[0]), sum(h["replies"] for h in reports)
     for key in ("connections", "requests", "replies", "rate", "con_rate", "req_rate", "rep_min",
                 "rep_avg", "rep_max", "net_kb_s", "errors_total"):
@@ -386,7 +386,7 @@ def merged_httperf(reports: Any) -> dict:
 
 
 def merged(results: list) -> dict:
-    """The figures of clients that ran at the same time, as one."""
+    """Merge the figures of clients that ran at the same time."""
     ret = dict(results[0])
     if len(results) > 1 and "httperf" in ret:
         ret["httperf"] = merged_httperf([r["httperf"] for r in results])
@@ -401,7 +401,7 @@ def merged(results: list) -> dict:
             ret["kinds"][kind] = ret["kinds"].get(kind, 0) + nr
     for key in ("mean_us", "p50_us", "p90_us", "p99_us", "max_us"):
         values = [r[key] for r in results if r.get(key) is not None]
-        if values:          # of those that waited longest
+        if values:          # of the clients that waited longest
             ret[key] = max(values)
     return ret
 
@@ -410,10 +410,10 @@ def started(lab: Lab, load: Load, server: Server, seconds: float, parts: int = 1
             begin: Callable[[], None] | None = None) -> tuple[list[subprocess.Popen], list]:
     """The clients of a load, running: (processes, their command lines).
 
-    parts: how many share it here, or hosts.Part of each that does elsewhere.
+    parts: the number of clients here, or a hosts.Part for each client elsewhere.
 
-    begin() is called right before the first request, when those clients that open
-    their connections beforehand have them open: what that costs is not the load's.
+    begin() is called right before the first request, when those clients that open their
+    connections beforehand have opened them, so that this work is not part of the load.
     """
     hosts = [None] * parts if isinstance(parts, int) else [part.host for part in parts]
     weights = parts if isinstance(parts, int) else [part.weight for part in parts]
@@ -444,7 +444,7 @@ def started(lab: Lab, load: Load, server: Server, seconds: float, parts: int = 1
 
 
 def wait_for(tool: str, proc: subprocess.Popen, began: float, limit_s: float) -> tuple:
-    """(its stdout, its stderr); whoever watches sees that something goes on."""
+    """(its stdout, its stderr); prints a line from time to time while it runs."""
     while True:
         spent = time.monotonic() - began
         try:
@@ -457,7 +457,7 @@ def wait_for(tool: str, proc: subprocess.Popen, began: float, limit_s: float) ->
 
 
 def finished(lab: Lab, load: Load, procs: list, limit_s: float) -> dict:
-    """What they printed, read and merged."""
+    """The merged results of the clients."""
     results, cpus, began = [], {}, time.monotonic()
     try:
         for proc in procs:
@@ -480,6 +480,6 @@ def finished(lab: Lab, load: Load, procs: list, limit_s: float) -> dict:
 
 def run(lab: Lab, load: Load, server: Server, seconds: float, parts: int = 1,
         begin: Callable[[], None] | None = None) -> tuple[dict, list]:
-    """(what the clients found, their command lines)"""
+    """(the results of the clients, their command lines)"""
     procs, argvs = started(lab, load, server, seconds, parts, begin)
     return finished(lab, load, procs, load.limit_s(seconds)), argvs

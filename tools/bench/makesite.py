@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`bench site`: the files that experiments ask for, for a server on another machine."""
+"""`bench site`: makes the files that experiments request, for a server on another machine."""
 from __future__ import annotations
 
 import argparse
@@ -13,8 +13,8 @@ from messages import Problem
 
 def main(argv: list[str]) -> int:
     ap = argparse.ArgumentParser(
-        prog="bench site", description="Make the files that the experiments ask for in DIR: "
-        "for a server on another machine, whose root DIR then is.")
+        prog="bench site", description="Make the files that the experiments request in DIR: "
+        "for a server on another machine, with DIR as its root.")
     ap.add_argument("dir", metavar="DIR")
     ap.add_argument("--web99", type=int, default=0, metavar="CONNECTIONS",
                     help="also SPECweb99's file set for this number of connections: "
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
                     "a directory")
     ap.add_argument("--folders", type=int, default=0, metavar="N",
                     help="of this number of directories, whatever the connections")
-    ap.add_argument("--only", action="store_true", help="nothing but what these options say")
+    ap.add_argument("--only", action="store_true", help="only the files of these options")
     ap.add_argument("--list", action="append", default=[], metavar="FILE",
                     help="also the files of a filelist of WebStone, or of its standard mix: "
                     "webstone; can be repeated")

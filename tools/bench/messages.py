@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the benchmark says to a person, and how it says that it cannot go on.
+"""Messages of the benchmark, and the exceptions that end it.
 
 Progress goes to stderr, results to stdout. Everything else here imports this;
 it must import nothing of ours.
@@ -11,14 +11,14 @@ import sys
 
 
 class Problem(Exception):
-    """What cannot be measured, and why, in words."""
+    """A message: what cannot be measured, and why."""
 
 
 class Usage(Problem):
-    """Options that do not go together; it names them, and ends the command with 2."""
+    """Options that exclude each other; the message names them. Ends the command with 2."""
 
 
 def say(text: str) -> None:
-    """To whoever listens: a terminal that was closed does not end a run."""
+    """Print a line; a terminal that was closed does not end a run."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is read from a machine before and after a load: processors, processes.
+"""Counters of a machine before and after a load: processors, processes.
 
 Used by cost.py and engine.py. Nothing here starts, stops or changes anything.
 """
@@ -13,18 +13,18 @@ from typing import Any, Iterable
 
 from messages import Problem, say
 
-QUIET_SHARE = 0.02          # of the server's CPUs, with no load: more is somebody else's work
-IDLE_MAX = 0.05             # more than that is not subtracted but said
-QUIET_WAIT_S = 90           # for that, in the whole run; then disturbed samples stay
-FORKS_MAX = 20              # in one sample: our client's are fewer
+QUIET_SHARE = 0.02          # busy share of the server's CPUs without a load: more is work of others
+IDLE_MAX = 0.05             # more than that is reported instead of subtracted
+QUIET_WAIT_S = 90           # maximum wait for it in the whole run; then disturbed samples stay
+FORKS_MAX = 20              # forks in one sample: our client has fewer
 USER_HZ = os.sysconf("SC_CLK_TCK")
 
 
 def core_ticks(cpus: set | Iterable[int] | None,
                text: str | None = None) -> dict[int, tuple[float, float, float]]:
-    """{CPU: seconds since it came up that it (worked, idled, was stolen from)} of these CPUs.
+    """{CPU: seconds since the boot (working, idle, stolen)} of these CPUs.
 
-    text is /proc/stat of another machine. Niced time is the soaker's: left out.
+    text is /proc/stat of another machine. Niced time, that of the soaker, is left out.
     """
     if text is None:
         with open("/proc/stat", encoding="ascii") as f:
@@ -43,9 +43,9 @@ def core_ticks(cpus: set | Iterable[int] | None,
 
 
 class Core:
-    """What some CPUs have worked since the object was made.
+    """The work of some CPUs since the object was made.
 
-    cpus None: all of them. read: what returns another machine's /proc/stat.
+    cpus None: all of them. read: a function that returns another machine's /proc/stat.
     """
 
     def __init__(self, cpus: set | Iterable[int] | None, read: Any = None) -> None:
@@ -68,18 +68,17 @@ class Core:
 
 
 class Idle:
-    """The share of the server's CPUs that is busy with no load, of all looks so far.
+    """The busy share of the server's CPUs without a load, averaged over all looks so far.
 
-    One look is too short for the kernel's hundredths of a second: one of them more or
-    less is several per cent.
+    One look is too short for the kernel's unit of a hundredth of a second: one unit more
+    or less is several per cent.
     """
 
     def __init__(self) -> None:
         self.busy_s = self.wall_s = 0.0
 
     def share(self, now: Any) -> float:
-        """now: what Core.since() has seen; a look at somebody else's work counts for itself
-        alone."""
+        """now: the result of Core.since(). A look with work of others is not averaged."""
         if now["share"] >= IDLE_MAX:
             return IDLE_MAX
         self.busy_s += now["share"] * now["wall_s"]
@@ -90,9 +89,9 @@ class Idle:
 class Others:
     """Processor time that processes other than the benchmark's have taken.
 
-    On any CPU, since a task moves, or of those that ran last on `cpus`; kernel threads are
-    left out, they work for the server too. Processes that come and go (a compiler's) are
-    seen only as forks, of which a quiet machine has next to none.
+    On any CPU, since a task moves, or only tasks that ran last on `cpus`. Kernel threads are
+    left out, since they work for the server too. Short-lived processes (of a compiler) are
+    seen only as forks, of which a quiet machine has nearly none.
     """
 
     def __init__(self, ours: Iterable[int], cpus: Iterable[int] | None = None) -> None:
@@ -127,14 +126,14 @@ class Others:
 
 
 class Patience:
-    """Waits until the server's CPUs are quiet; in all the run no longer than wait_s."""
+    """Waits until the server's CPUs are quiet, for at most wait_s in the whole run."""
 
     def __init__(self, cpus: Iterable[int], wait_s: float = QUIET_WAIT_S) -> None:
         self.left_s, self.cpus, self.said = wait_s, cpus, False
         self.idle = Idle()
 
     def wait(self, ours: Iterable[int]) -> tuple[Any, float]:
-        """Share of those CPUs that is busy with no load: (just now, what is to be subtracted)."""
+        """Busy share of those CPUs without a load: (the current one, the one to subtract)."""
         while True:
             core, others = Core(self.cpus), Others(ours)
             time.sleep(0.5)
@@ -163,7 +162,7 @@ def tasks(pid: int) -> list[int]:
 
 
 def ran_s(pids: Iterable[int]) -> float:
-    """Processor time of the processes, as the scheduler charged it."""
+    """Processor time of the processes, by the scheduler's accounting."""
     ns = 0
     for pid in pids:
         try:
@@ -176,7 +175,7 @@ def ran_s(pids: Iterable[int]) -> float:
 
 
 def disk_read_bytes(pids: Iterable[int]) -> int | None:
-    """What processes had the disk read for them, in their own threads; None: not to be known."""
+    """Bytes that the disk read for the processes, in their own threads; None: not known."""
     each = [first(f"/proc/{pid}/io", r"^read_bytes: (\d+)", None) for pid in pids]
     return None if None in each or not each else sum(map(int, each))
 
@@ -215,7 +214,7 @@ SYSCTLS = ("net.core.somaxconn", "net.core.rps_sock_flow_entries", "net.core.net
 
 
 def machine() -> dict:
-    """What a reader must know of this machine to place a figure."""
+    """The facts about this machine that a reader of a figure needs."""
     sysctls = {}
     for name in SYSCTLS:
         sysctls[name] = first("/proc/sys/" + name.replace(".", "/"), r"(.*)", "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Types of options for argparse: numbers that are finite and in range, or words why not.
+"""Types of options for argparse: finite numbers in a range, or a message why not.
 
 Each makes argparse end with 2 and a line that names the option.
 """

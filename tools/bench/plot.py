@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Charts as SVG text, for a page that needs nothing but itself.
 
-Pure: numbers in, markup out. The library that Debian has for this would be
-twenty times our size, and a user's machine under test has it not. Drawn so narrow
-that its letters can be read where the window is 400 pixels wide.
+Pure: numbers in, markup out. Debian's library for this would be twenty times our size,
+and is not installed on machines under test. The charts are so narrow that their text is
+readable in a window of 400 pixels.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from units import human
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 84, 12, 14, 48
-# A server looks the same everywhere; colours that do on white and on black.
+# A server looks the same everywhere. The colours are readable on white and on black.
 STYLES = {
     "toboggan": ("#d9581c", "circle"), "toboggan-user": ("#2f74e0", "square"),
     "toboggan-sock": ("#9a5bd8", "diamond"), "nginx": ("#1f9650", "triangle"),
@@ -31,12 +31,12 @@ LETTER = 6.6                # pixels of one, on average
 
 
 def style(name: str, nr: int = 0) -> tuple[str, str]:
-    """(colour, mark) of a server; nr: its place among those that have no name here."""
+    """(colour, mark) of a server; nr: its place among servers without a colour of their own."""
     return STYLES.get(name) or (COLOURS[nr % len(COLOURS)], MARKS[nr % len(MARKS)])
 
 
 def styles(names: list[str]) -> dict:
-    """{name: (colour, mark)}: those of a known name always the same, others in their order."""
+    """{name: (colour, mark)}: known names always the same, others in their order."""
     other = [name for name in names if name not in STYLES]
     return {name: style(name, other.index(name) if name in other else 0) for name in names}
 
@@ -104,8 +104,8 @@ def chart(title: str, x_label: str, unit: str, points: Any, lines: Any, x_log: b
           hollow: Any = (), diagonal: bool = False) -> str | None:
     """points: xs in order; lines: {server: {x: (low, mid, high)}}, with a break where one lacks.
 
-    hollow: {server: {x: (value, why it is no figure)}}. diagonal: where both axes are one
-    quantity. None where nothing is to be seen.
+    hollow: {server: {x: (value, why it is no figure)}}. diagonal: if both axes have the same
+    quantity. None if there is nothing to draw.
     """
     hollow = dict(hollow)
     values = [v for line in lines.values() for v in line.values()]
@@ -135,7 +135,7 @@ def chart(title: str, x_label: str, unit: str, points: Any, lines: Any, x_log: b
 
 
 def same(x: Any, y: Any) -> str:
-    """Where the vertical value is the horizontal one."""
+    """The line on which both values are equal."""
     def value(axis: Any, pixel: float) -> float:
         v = axis.low + (pixel - axis.start) / (axis.end - axis.start) * (axis.high - axis.low)
         return 10 ** v if axis.log else v
@@ -187,9 +187,9 @@ def draw(x: Any, y: Any, points: Any, line: str, look: Any) -> list[str]:
 
 
 def bars(title: str, unit: str, groups: list, names: list[str]) -> str | None:
-    """Things side by side. groups: [(label, {server: (low, mid, high) or why not})].
+    """Bars by group. groups: [(label, {server: (low, mid, high) or why not})].
 
-    Each bar has its figure behind it; one without a figure has the reason in its place.
+    Each bar has its figure behind it; a bar without a figure has the reason instead.
     """
     looks = styles(names)
     values = [v[1] for _, each in groups for v in each.values() if not isinstance(v, str)]

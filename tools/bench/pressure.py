@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Experiments on a server in distress: slow clients that fill its memory, held processes."""
+"""Experiments with a server under pressure: slow clients that fill its memory, held processes."""
 from __future__ import annotations
 
 import argparse
@@ -40,8 +40,8 @@ class Overload(Experiment):
     about = ("N users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a "
              "random byte on, from a server whose memory a cgroup limits, page cache included, to "
              "a "
-             "quarter of these files, which it has all sent before; meanwhile a small page is "
-             "asked for on a connection of its own. What matters is the worst time.")
+             "quarter of these files, all of which it has sent before. Meanwhile a small page is "
+             "requested on a separate connection. The worst time matters.")
     x_label, x_log = "slow clients", False
     lab_only = "a remote server's memory cannot be limited from here"
     figures = (("max_us", "longest time of the small page", "µs", "low"), TAIL, MEDIAN,
@@ -99,11 +99,11 @@ class Overload(Experiment):
         self.check(run, point, server).settle(run.lab, server)
 
     def before(self, run: Run, point: Point, server: Server) -> None:
-        """The server reads all files: pages belong to the group of whoever touches them first."""
+        """Make the server read all files: pages belong to the group that touches them first."""
         root = os.path.join(run.lab.dir, "site")
         left = emptied([root + path for _, path, _ in self.files.rows])
         if left > 0.02:
-            self.note(f"{left:.0%} of the files' pages stayed in the page cache, whosever they are")
+            self.note(f"{left:.0%} of the files' pages stayed in the page cache, charged to others")
         walk = Ours(8, list=list_file(run, "slow", lambda: self.files), once=True, timeout=60)
         got, _ = loads.run(run.lab, walk, server, 600)
         if got["requests"] < len(self.files.rows):
@@ -114,26 +114,26 @@ class Overload(Experiment):
         self.read_before = disk_read_bytes(server.pids()), time.monotonic()
 
     def tolerate(self, fault: str, got: dict) -> str | None:
-        """That no page came at all is the worst that is looked for, and in the times."""
+        """No page at all is the worst case, and is in the times."""
         return fault if got["requests"] or got["errors"] or got["statuses"] else None
 
     def memory(self, point: Point, server: Server, sample: Sample) -> None:
-        """What it had; said where it was not little."""
+        """The memory that it used; adds a note if that was not scarce."""
         most, full = laboratory.memory_used(server.cgroup)
         sample.update(memory_bytes=most, memory_full=full - self.full_before)
         if not sample["memory_full"] and most < 0.9 * self.limit:
             self.note(f"{server.name} with {point.label} slow clients had {most >> 20} of "
-                      f"{self.limit >> 20} MiB at most: its memory was not little")
+                      f"{self.limit >> 20} MiB at most: its memory was never full")
 
     def disk(self, server: Server, sample: Sample) -> None:
-        """What was read for it since the load began."""
+        """Bytes that the disk has read for it since the load began."""
         (before, since), now = self.read_before, disk_read_bytes(server.pids())
         sample["disk_reads"] = None if None in (before, now) else \
             (now - before) / (time.monotonic() - since)
 
     def run_load(self, run: Run, load: Any, server: Server, seconds: float,
                  begin: Callable[[], None] | None) -> tuple:
-        """The slow clients first; they end with the probe, their transfers unfinished."""
+        """Start the slow clients first; they end with the probe, with unfinished transfers."""
         procs, argvs = loads.started(run.lab, load.slow, server, seconds + 600)
         try:
             self.wait_for_slow(run, server, load.slow.descriptors)
@@ -185,8 +185,8 @@ class Held(Experiment):
     name, title = "held", "a cached page, timed while all of the server's processes are held"
     about = ("All processes of the server are stopped for N milliseconds out of 100 or "
              "twice that time, as long work in every worker would hold them; meanwhile a cached "
-             "1 KiB page is asked for 200 times a second. What a kernel tier answers must not "
-             "wait for it: its p99 stays, where that of a server in user space follows.")
+             "1 KiB page is requested 200 times a second. The answer of a kernel tier must not "
+             "wait: its p99 stays, while that of a server in user space follows.")
     x_label, x_log = "held for (ms)", False
     lab_only = "a remote server's processes cannot be held from here"
     figures = (TAIL, MEDIAN, ("max_us", "longest time of a reply", "µs", "low"))
@@ -226,7 +226,7 @@ class Held(Experiment):
         self.held_s = point.x / 1000
 
     def hold(self, pids: Iterable[int], over: Any) -> None:
-        """Until it is over; nobody stays stopped."""
+        """Stop and continue the processes until the end; none stays stopped."""
         while not over.wait(max(self.CYCLE_S - self.held_s, self.held_s)):
             try:
                 signal_all(pids, signal.SIGSTOP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The topology without a lab: servers that run already, clients on this machine.
+"""The topology without a lab: running servers, clients on this machine.
 
 The same interface as lab.Lab, with nothing to build. A server's processor time
 is read by a command that prints its /proc/stat, if one is given. Servers may be
@@ -74,7 +74,7 @@ class Remote(Lab):
             (None if self.shares else nominal_bps(self.ifaces[server.addr]))
 
     def stat(self, server: Server) -> Callable[[], str] | None:
-        """What reads that server's /proc/stat; None: nothing does."""
+        """The function that reads that server's /proc/stat; None if there is none."""
         command = self.stats.get(server.name)
         return command and functools.partial(self.read_stat, command)
 
@@ -93,7 +93,7 @@ class Remote(Lab):
         return res.stdout
 
     def net_bytes(self, server: Server) -> tuple | None:
-        """What the interface to it has carried, as long as on a wire: (received, sent)."""
+        """Bytes of the interface to it, with their overhead on a wire: (received, sent)."""
         iface = self.ifaces[server.addr]
         if not iface or self.shares:
             return None
@@ -103,11 +103,11 @@ class Remote(Lab):
 
     def limit_memory(self, limit: int) -> None:
         raise Problem("a remote server's memory cannot be limited from here; "
-                      "start it under a limit and say so with the figures")
+                      "start it under a limit, and state the limit with the figures")
 
 
 def interface(host: str) -> str | None:
-    """The one that leads to host, a name or an address; None if it cannot be told."""
+    """The interface that leads to host, a name or an address; None if not known."""
     try:
         address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0]
     except OSError as e:
@@ -119,9 +119,9 @@ def interface(host: str) -> str | None:
 
 
 def nominal_bps(iface: str | None) -> float | None:
-    """The rate of an interface, None if it has none of its own.
+    """The rate of an interface, None if it has no real one.
 
-    What is no device tells one that nothing holds it to: 10,000 of a veth pair, 10 of a tap.
+    Virtual interfaces report a rate without a meaning: 10,000 for a veth pair, 10 for a tap.
     """
     if not iface or not os.path.exists(f"{NET}/{iface}/device"):
         return None

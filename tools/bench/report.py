@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A run as one page that needs nothing but itself, and its tables as CSV.
+"""A run as one page that needs no other file, and its tables as CSV.
 
 report.html, run.json, NAME.csv for each experiment, and for `rates` also
 rates.autobench.csv and .tsv with autobench's columns. Everything shown comes
@@ -83,7 +83,7 @@ def ratio_text(r: Any) -> str:
 
 
 def column(title: str, unit: str) -> str:
-    """The head of a figure's column: what is in `a request` of `ns a request`, too."""
+    """The head of a figure's column, with the part after the unit (`a request`)."""
     what = unit.partition(" ")[2]
     return title + f", {what}" * bool(what)
 
@@ -98,7 +98,7 @@ def cell(spread: Any, unit: str) -> str:
 
 
 def notes(row: Any) -> str:
-    """What stands beside a figure so that it is not believed blindly."""
+    """The notes beside a figure: its limit, refusals, errors, disturbances."""
     ret = []
     if row["limit"]:
         bad = [w for w in row["limit"] if refused(w)]
@@ -106,7 +106,7 @@ def notes(row: Any) -> str:
                    ", ".join(WORDS[w] + f" ({why})" * bool(why)
                              for w in bad or row["limit"] for why in [row.get("why", {}).get(w)]))
     if row["invalid"]:
-        ret.append(f"{row['invalid']} samples were no figures")
+        ret.append(f"{row['invalid']} samples gave no figure")
     if row["errors"]:
         ret.append(f"{row['errors']:,} errors or wrong answers")
     if row["disturbed"]:
@@ -136,7 +136,7 @@ def table(entry: dict) -> str:
 
 
 def withheld(entry: dict, row: Any, key: str) -> tuple[Any, str] | None:
-    """(what a rate would have been, why it is no figure) of a refused row, or None."""
+    """(the refused rate, why it is no figure) of a row, or None."""
     values = sorted(s["withheld"][key] for s in entry["samples"]
                     if s["point"] == row["point"] and s["server"] == row["server"] and
                     (s.get("withheld") or {}).get(key))
@@ -146,7 +146,7 @@ def withheld(entry: dict, row: Any, key: str) -> tuple[Any, str] | None:
 
 
 def picture(entry: dict, figure: Any) -> str | None:
-    """The chart of one figure, None where there is nothing to be seen."""
+    """The chart of one figure, None if there is nothing to draw."""
     key, title, unit, _ = figure
     labels = {p["x"]: p["label"] for p in entry["points"]}
     rows = {(r["point"], r["server"]): r for r in entry["summary"]}
@@ -170,7 +170,7 @@ def picture(entry: dict, figure: Any) -> str | None:
 
 
 def bar(entry: dict, row: Any, key: str) -> Any:
-    """(low, median, high) of a row, why there is none, or None where nothing was asked."""
+    """(low, median, high) of a row, why there is none, or None if it was not measured."""
     if not row:
         return None
     f = row["figures"][key]
@@ -195,7 +195,7 @@ def charts(entry: dict, figures: list[str] | None = None) -> str:
 
 
 def summary(record: dict) -> str:
-    """What a reader wants first: the lines that follow from a run, and its one chart."""
+    """The top of the page: the conclusions of a run, and its main chart."""
     begun = [e for e in record["experiments"] if e["samples"]]
     if not begun:
         return ""
@@ -224,8 +224,8 @@ def derived(entry: dict) -> str:
 
 
 def commands(entry: dict) -> str:
-    """One command line of each kind; they differ in the server's address only. And what they
-    read."""
+    """One command line of each kind, which differ only in the server's address; and their
+    input files."""
     seen = {}
     for s in entry["samples"]:
         for argv in s.get("command") or []:
@@ -240,7 +240,7 @@ def commands(entry: dict) -> str:
 
 
 def setups(entry: dict) -> str:
-    """Each server's command lines and configurations; they differ in its address only."""
+    """Each server's command lines and configurations, which differ only in its address."""
     text = ""
     for s in entry.get("setups", []):
         text += f"# {s['server']}, from {entry['x']} {s['point']}\n"
@@ -252,7 +252,7 @@ def setups(entry: dict) -> str:
 
 
 def never(entry: dict) -> Iterator[str]:
-    """What an experiment has no sample of, as its run ended before that; a line for each point."""
+    """The points without samples because the run ended before; a line for each."""
     have = {(s["point"], s["server"]) for s in entry["samples"]}
     for p in entry["points"]:
         lack = [name for name in entry["servers"] if (p["x"], name) not in have]
@@ -261,7 +261,7 @@ def never(entry: dict) -> Iterator[str]:
 
 
 def section(entry: dict, ended: bool = False, first: bool = False) -> str:
-    """ended: the run did, within this experiment. first: its first chart is on top of the page."""
+    """ended: the run ended within this experiment. first: its first chart is on top."""
     about = CODE.sub(r"<code>\1</code>", esc(entry["about"]))
     out = [f'<section id="{esc(entry["name"])}"><h2>{esc(entry["title"])}</h2><p>{about}</p>']
     if not entry["samples"]:
@@ -285,7 +285,7 @@ def section(entry: dict, ended: bool = False, first: bool = False) -> str:
 
 
 def named(value: Any, text: Any) -> Any:
-    """One value of all servers, or each with its name."""
+    """The common value of all servers, or each with its name."""
     return ", ".join(f"{name} {text(v)}" for name, v in value.items()) \
         if isinstance(value, dict) else text(value)
 
@@ -299,7 +299,7 @@ def facts(record: dict) -> str:
     if t.get("clients"):
         place += "; clients on " + ", ".join(f"{host} (share {share:g})"
                                              for host, share in t["clients"].items())
-    # Of a server elsewhere nobody has told us more than its /proc/stat.
+    # Only /proc/stat is known of a server elsewhere.
     its = "" if t["kind"] == "lab" else "client's "
     rows = [("date", m["date"]), (its + "processor", f"{m['cpu']}, {m['cpus']} CPUs" +
                                   ", virtual" * m["virtual"] + f", governor {m['governor']}"),
@@ -374,7 +374,7 @@ def write_table(path: str, rows: Any, delimiter: str) -> None:
 
 
 def write(record: dict, folder: str) -> str:
-    """All files of a run; the text that says where they are."""
+    """Write all files of a run; returns the message with their place."""
     for entry in record["experiments"]:
         if not entry["samples"]:
             continue
@@ -392,7 +392,7 @@ def write(record: dict, folder: str) -> str:
 
 
 class Part(dict):
-    """An object of a record; what it lacks is said, with the file's name."""
+    """An object of a record; a missing key is reported with the file's name."""
 
     def __init__(self, path: str, values: Any) -> None:
         super().__init__(values)

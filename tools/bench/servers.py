@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Servers under test: each starts on a link of its own, or was there before us.
+"""Servers under test: each starts on a link of its own, or is running already.
 
-A server answers start(), stop(), pids() and last_words(); what differs between
-them is in launch(). settle() decides that a server answers as it will go on to,
-and that the bytes are the right ones. None listens outside the lab.
+A server has start(), stop(), pids() and last_words(); launch() contains the differences.
+settle() waits until a server's answers are stable, and checks their bytes. No server
+listens outside the lab.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONNECTIONS = 20000
 
 
 def binary(name: str) -> Any:
-    """Of the checkout, or beside the installed tool, or on the PATH."""
+    """The program of the checkout, or beside the installed tool, or in the PATH."""
     for folder in (BUILD, os.path.join(HERE, "../../../bin"), os.path.join(HERE, "../../../sbin")):
         path = os.path.join(folder, name)
         if os.access(path, os.X_OK) and not os.path.isdir(path):
@@ -45,7 +45,7 @@ def binary(name: str) -> Any:
 
 
 def part(name: str) -> str:
-    """What the benchmark has of its own: of the checkout's build, or beside this file."""
+    """A program of the benchmark: from the checkout's build, or beside this file."""
     built = os.path.join(BUILD, "tools/bench", name)
     return built if os.path.exists(built) else os.path.join(HERE, name)
 
@@ -53,25 +53,25 @@ def part(name: str) -> str:
 class Server:
     """One server on a link of its own. start() returns once it answers."""
 
-    program = None              # what must be installed
-    can_proxy = False           # it can be given a server behind it
-    can_compute = False         # it can be given modules: SPECweb99's dynamic part, an echo
-    tier = None                 # what Cache-Status must say of a small object
+    program = None              # the program that must be installed
+    can_proxy = False           # it can be a proxy
+    can_compute = False         # it can load modules: SPECweb99's dynamic part, an echo
+    tier = None                 # the required Cache-Status of a small object
 
     def __init__(self, lab: Lab, name: str, site: str = "site", connections: int = CONNECTIONS,
                  sources: int = 1, cgroup: str | None = None, memory: str | int = "256M",
                  origin: Any = None, computes: bool = False, echoes: Iterable[str] = ()) -> None:
         self.lab, self.name, self.site = lab, name, site
-        self.computes = computes        # /spec and /cgi-bin/ are there
-        self.echoes = echoes    # paths that send back what is sent to them
+        self.computes = computes        # it serves /spec and /cgi-bin/
+        self.echoes = echoes    # paths that return what they receive
         self.beside = []        # processes that belong to it
-        self.origin = origin    # what it is a proxy of; None: it has the files itself
+        self.origin = origin    # the server behind it; None: it has the files itself
         self.connections, self.sources_nr, self.cgroup = connections, sources, cgroup
         self.memory = memory
         self.proc, self.started = None, False
         self.iface = self.addr = None
         self.sources = []
-        self.argvs, self.files = [], {}         # as it was started: command lines, configurations
+        self.argvs, self.files = [], {}         # command lines and configurations of its start
 
     @property
     def workers(self) -> int:
@@ -110,7 +110,7 @@ class Server:
         self.started = True
 
     def stop(self) -> None:
-        """The process and its link; a later start() begins with neither."""
+        """Stop the process and remove its link; a later start() makes new ones."""
         for proc in [self.proc, *self.beside]:
             if proc:
                 self.lab.end(proc)
@@ -127,7 +127,7 @@ class Server:
         return path
 
     def setup(self) -> dict:
-        """How it was started: {commands: [argv], files: {path: text}}."""
+        """Its start: {commands: [argv], files: {path: text}}."""
         return {"commands": self.argvs, "files": self.files}
 
     def run(self, argv: list[str]) -> None:
@@ -140,7 +140,7 @@ class Server:
         with open(self.log, encoding="utf-8", errors="replace") as f:
             lines = [line.strip() for line in f if line.strip()]
         code = self.proc and self.proc.poll() or 0
-        return (lines[-1] if lines else "it said nothing") + \
+        return (lines[-1] if lines else "no message") + \
             (f" (killed by {signal.Signals(-code).name})" if code < 0 else "")
 
     def wait(self, ready: Any) -> None:
@@ -159,7 +159,7 @@ class Server:
         return sum((tasks(p.pid) for p in [self.proc, *self.beside] if p), [])
 
     def module(self) -> list:
-        """The module and its arguments, where whoever the server becomes can reach them."""
+        """The module and its arguments, in a place that the server's user can reach."""
         tables = os.path.join(self.lab.dir, f"{self.iface}-tables")
         os.makedirs(tables, exist_ok=True)
         os.chmod(tables, 0o777)
@@ -181,7 +181,7 @@ class Server:
         return path if os.path.exists(path) else shutil.copy(found, path)
 
     def pages(self) -> Pages | None:
-        """What its dynamic part must answer to the clients; a Problem if it does not."""
+        """The required pages of its dynamic part; a Problem if it answers differently."""
         path, size = fileset.web99_path(0, 0, 0), fileset.web99_size(0, 0)
         ret = None
         for name in dict.fromkeys(fileset.DYNAMIC.values()):
@@ -198,9 +198,9 @@ class Server:
 
 
 def descriptors(most: int, connections: int) -> tuple[int, int]:
-    """What nginx has of them for connections, and for the files that it caches.
+    """nginx's descriptors for connections, and for the files that it caches.
 
-    A file in the cache keeps its descriptor, and without any nothing is accepted.
+    A cached file keeps its descriptor, and nginx accepts no connection without a free one.
     """
     files = min(2 * connections + 1000, most // 2)
     return files, min(200000, most - files)
@@ -241,7 +241,7 @@ http {{
         self.wait_for_answer()
 
     def gateway(self, *words: str) -> Any:
-        """A FastCGI server of ours for it: what toboggand has as well."""
+        """Start our FastCGI server for it, which toboggand uses as well."""
         path = os.path.join(self.lab.dir, f"{self.iface}-{len(self.beside)}.fcgi")
         self.argvs.append([binary("toboggan-gateway"), "--listen", path, *words])
         with open(self.log, "a", encoding="utf-8") as log:
@@ -256,7 +256,7 @@ http {{
         return path
 
     def computing(self) -> tuple[str, str]:
-        """(blocks for http, blocks for the server) that the dynamic part takes."""
+        """(blocks for http, blocks for the server) of the dynamic part."""
         workers, rows = ("--workers", str(self.workers)), []
         if self.computes:
             rows += [("module", (*workers, *self.module()), ["= /spec"]),
@@ -390,12 +390,12 @@ DocumentRoot "{self.root}"
 class Toboggan(Server):
     program = "toboggand"
     can_compute = can_proxy = True
-    TIERS = ("wire", "sock", "user")    # fastest first; each but the last needs the last
+    TIERS = ("wire", "sock", "user")    # fastest first; each except the last needs the last
 
     def __init__(self, lab: Lab, name: str, tiers: str = "wire,user", wire_size: str | None = None,
                  **kw: Any) -> None:
         super().__init__(lab, name, **kw)
-        self.wire_size = wire_size      # None: as it is by default
+        self.wire_size = wire_size      # None: the default
         self.tiers = tiers.split(",")
         self.tier = self.tiers[0]
 
@@ -449,7 +449,7 @@ class Toboggan(Server):
 
 
 class Reflector(Server):
-    """A TC program that sends packets back: the floor of what a packet can cost."""
+    """A TC program that sends packets back: the least that a packet can cost."""
 
     def launch(self) -> None:
         sh("tc", "-n", self.lab.server, "qdisc", "add", "dev", self.iface, "clsact")
@@ -477,8 +477,8 @@ class Floor(Server):
 
 
 class Bare(Server):
-    """A loop that parses nothing: the floor of what an answer by TCP can cost. Says 304, or
-    hands on what its origin says."""
+    """A loop that parses nothing: the least that an answer by TCP can cost. It answers 304, or
+    forwards the answer of its origin."""
 
     # as long as the user tier's
     ANSWER = ("HTTP/1.1 304 Not Modified\r\n"
@@ -498,7 +498,7 @@ class Bare(Server):
 
 
 class Existing(Server):
-    """A server that runs already, here or elsewhere; it is never stopped."""
+    """A running server, here or elsewhere; it is never stopped."""
 
     def __init__(self, lab: Lab, name: str, authority: str) -> None:
         super().__init__(lab, name)
@@ -525,7 +525,7 @@ def fetch(lab: Lab, server: Server | Existing, path: str, headers: Iterable[str]
           limit_s: float = FETCH_S, again: bool = False) -> dict[str, object]:
     """One request by curl: {status, cache, etag, head_len, body_len, crc, body}.
 
-    again: a second one on the same connection, whose send buffer has grown by then.
+    again: send a second one on the same connection, whose send buffer has grown by then.
     """
     argv = lab.client_argv(["curl", "-qsg", "--noproxy", "*", "-m", str(limit_s), "-i",
                             "--path-as-is", "-w", "%{stderr}%{http_code} %{size_header}\n"])
@@ -551,7 +551,7 @@ def fetch(lab: Lab, server: Server | Existing, path: str, headers: Iterable[str]
 
 
 def explain(server: Server, path: str) -> str:
-    """Why a Toboggan server's kernel tiers do not answer, in its own words."""
+    """The reason of a Toboggan server why its kernel tiers do not answer."""
     if not isinstance(server, Toboggan):
         return ""
     why = sh(binary("toboggan"), "--control", server.control, "why", path, check=False)
@@ -560,7 +560,7 @@ def explain(server: Server, path: str) -> str:
 
 def settle(lab: Lab, server: Server, path: str, headers: Iterable[str] = (), status: Any = 200,
            want: Any = "", crc: int | None = None, limit_s: int = 5) -> Any:
-    """Ask until the server answers as it will go on to; bytes of one reply.
+    """Send requests until the server's answers are stable; returns the bytes of one reply.
 
     want: text that Cache-Status must contain. crc: of the body, None if unknown.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Sessions in httperf's --wsesslog grammar, and access logs made into them.
+"""Sessions in httperf's --wsesslog grammar, and their creation from access logs.
 
     # a comment, in the first column
     /index.html think=2.5              a burst begins; 2.5 s after its replies the next one does
@@ -7,8 +7,8 @@
         /form method=POST contents='a=1&b=2'
                                        an empty line ends the session
 
-read() accepts what httperf accepts and says what is wrong where; text() writes
-it. convert reads Common and Combined logs. Nothing here touches a network.
+read() accepts what httperf accepts, and reports faults with their line. text() writes the
+grammar. convert reads Common and Combined logs. Nothing here uses a network.
 """
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read(path: str) -> list:
     if not ret:
         raise Problem(f"{path}: no session in it")
     if len(ret) > TEMPLATES_MAX:
-        print(f"bench: {path}: {len(ret)} sessions, httperf takes the first {TEMPLATES_MAX}",
+        print(f"bench: {path}: {len(ret)} sessions, httperf uses the first {TEMPLATES_MAX}",
               file=sys.stderr)
     return ret
 
@@ -79,7 +79,7 @@ def parse(text: str, name: str = "sessions") -> list:
 
 
 def goes_on(line: str) -> bool:
-    """Whether it ends with a backslash in a string."""
+    """Whether the line ends with a backslash in a string."""
     m = CONTENTS.search(line)
     while m:
         _, length, left_open = scan(line[m.end():])
@@ -90,7 +90,7 @@ def goes_on(line: str) -> bool:
 
 
 def joined(text: str) -> Iterator[tuple[int, str]]:
-    """(number, line) without comments; a string goes on behind a backslash at a line's end."""
+    """(number, line) without comments; a backslash at the end of a line continues a string."""
     held, first = "", 0
     for nr, line in enumerate(text.split("\n"), 1):
         if held:
@@ -131,10 +131,10 @@ def parse_call(line: str, where: str) -> tuple:
 
 
 def scan(text: str) -> tuple[str, int, str]:
-    """(value, its length in the text, what is open), as httperf reads a string.
+    """(value, its length in the text, what is open), by httperf's rules for a string.
 
-    It ends at a blank outside of quotes, which may be anywhere in it. open: the
-    quote or the backslash at which the text is over, or nothing.
+    It ends at a blank outside of quotes, which may be anywhere in it. open: the quote or the
+    backslash that is unfinished at the end of the text, or nothing.
     """
     value, quote, escaped = "", "", False
     for nr, ch in enumerate(text):
@@ -154,7 +154,7 @@ def scan(text: str) -> tuple[str, int, str]:
 
 
 def parse_value(text: str, where: str) -> tuple[str, str]:
-    """(value, what follows)"""
+    """(value, the text after it)"""
     value, length, left_open = scan(text)
     if left_open:
         raise Problem(f"{where}: a string that does not end")
@@ -162,7 +162,7 @@ def parse_value(text: str, where: str) -> tuple[str, str]:
 
 
 def method_of(value: Any, where: str) -> str:
-    """By the beginning of its name; httperf, which wants all of it, is given all of it."""
+    """A method by the beginning of its name, completed for httperf."""
     for method in METHODS:
         if value and method.startswith(value):
             return method
@@ -187,7 +187,7 @@ def quoted(text: str) -> str:
 
 
 def written(call: Any, joins: bool) -> Any:
-    """The line of a request. joins: the burst of the one before."""
+    """The line of a request. joins: it belongs to the burst of the one before."""
     ret = "    " * joins + call.uri
     if call.method != "GET":
         ret += f" method={call.method}"
@@ -199,7 +199,7 @@ def written(call: Any, joins: bool) -> Any:
 
 
 def text(sessions: Any) -> str:
-    """The grammar of some sessions."""
+    """The text of some sessions."""
     lines = []
     for session in sessions:
         lines += [written(call, i > 0) for burst in session for i, call in enumerate(burst)]
@@ -208,7 +208,7 @@ def text(sessions: Any) -> str:
 
 
 def made_up() -> list:
-    """What the papers took for a page: 5 to 15 requests, a document and its images."""
+    """A page as in the papers: 5 to 15 requests, a document and its images."""
     ret = []
     for pages in range(1, 5):
         session = []
@@ -221,7 +221,7 @@ def made_up() -> list:
 
 
 def think_s(session: Any, default: Any) -> Any:
-    """What a session thinks in all; nobody waits behind its last burst."""
+    """The think time of a session in total; there is none after its last burst."""
     return sum(next((c.think_s for c in burst[::-1] if c.think_s is not None), default)
                for burst in session[:-1])
 
@@ -229,7 +229,7 @@ def think_s(session: Any, default: Any) -> Any:
 # ------------------------------------------------------------------ logs
 
 BESIDE_MAX = 50                 # bytes of a line beside the target, at most: method=, think=
-SORT_MEMORY = "64M"             # of each of two; what is more goes to a disk
+SORT_MEMORY = "64M"             # memory of each of two; the rest is on disk
 LOG = re.compile(r'(\S+) \S+ .*?\[([^\[\]]+)\] "(\S+) '
                  r'(\S+(?: (?:[^" \\]|\\.)*)*?)(?: HTTP/[\d.]+)?" (\d{3}) \S+'
                  r'(?: "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)")?')
@@ -256,7 +256,7 @@ def log_time(text_: str) -> int | None:
 
 
 def plain_target(text_: str) -> str:
-    """Without the log's escapes; what neither URIs nor sessions may have is percent-encoded."""
+    """Without the log's escapes; characters that URIs or sessions forbid are percent-encoded."""
     raw = LOG_ESCAPE.sub(lambda m: bytes([int(m.group(1), 16)]) if m.group(1) else
                          LOG_ESCAPES.get(m.group(2), m.group(2)),
                          text_.encode("utf-8", "surrogateescape"))
@@ -264,7 +264,7 @@ def plain_target(text_: str) -> str:
 
 
 class Sort:
-    """sort(1): rows of fields without tabs, as many as the disk has room for."""
+    """sort(1) for rows of fields without tabs, limited only by the disk."""
 
     def __init__(self, *keys: Any) -> None:
         argv = ["sort", "-S", SORT_MEMORY, "-T", places()[0], "-t", "\t", *(f"-k{k}" for k in keys)]
@@ -278,7 +278,7 @@ class Sort:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.proc.terminate()       # one that is not done removes its files
+        self.proc.terminate()       # an unfinished one removes its files
         with contextlib.suppress(BrokenPipeError):
             self.proc.stdin.close()
         self.proc.stdout.close()
@@ -288,10 +288,10 @@ class Sort:
         try:
             print(*fields, sep="\t", file=self.proc.stdin)
         except BrokenPipeError as e:
-            raise Problem("sort ended early") from e    # and has said why
+            raise Problem("sort ended early") from e    # it has printed the reason
 
     def rows(self) -> Iterator[list[str]]:
-        """All of them in order, as lists of text; nothing can be put behind them."""
+        """All rows in order, as lists of text; no row can be added afterwards."""
         with contextlib.suppress(BrokenPipeError):
             self.proc.stdin.close()
         for line in self.proc.stdout:
@@ -301,10 +301,10 @@ class Sort:
 
 
 class Converter:
-    """A log into sessions; what was left out is counted.
+    """Converts a log into sessions, and counts what is left out.
 
-    Of a log of any length and order no more is in memory than sort(1) wants: first it is
-    sorted by client and time, which shows the sessions, and these then by their begin.
+    A log may have any length and order; only sort(1) needs memory. The log is sorted by
+    client and time, which shows the sessions, and these then by their beginning.
     """
 
     def __init__(self, idle_s: float = 1800.0, burst_s: float = 1.0, think_max_s: float = 60.0,
@@ -339,11 +339,11 @@ class Converter:
             uri = re.sub(r"^(?!/)", "/", uri[absolute.end():])
         uri = plain_target(uri)
         if not uri.startswith("/"):
-            return self.leave_out("with a target that is no path")
+            return self.leave_out("with a target that is not a path")
         if method not in self.methods or method not in METHODS:
             return self.leave_out("of other methods")
         if status[0] == "3" and status != "304":
-            return self.leave_out("that were redirected")   # where to is a line of its own
+            return self.leave_out("that were redirected")   # the target has a line of its own
         if status[0] != "2" and status != "304":
             return self.leave_out("that were answered with an error")
         if len(uri) > LINE_MAX - BESIDE_MAX:
@@ -355,11 +355,12 @@ class Converter:
         self.left_out[why] += 1
 
     def placed(self, rows: Any) -> Iterator[Any]:
-        """Of requests by client and time: (their session's begin and number, place in it, line).
+        """For requests by client and time: (begin and number of the session, place in it, line).
 
-        A log has the lines as replies ended; what is thought between them goes by their times.
+        A log has its lines in the order of the ends of replies; think times follow from their
+        times.
         """
-        # first: of the burst, whose pause is not known
+        # first: of the burst, whose pause is not known yet
         begin = place = first = last = then = None
         for client, when, nr, method, uri in rows:
             when, call = int(when), Call(uri, method, None, None)
@@ -380,7 +381,7 @@ class Converter:
 
 def pausing(when: float, nr: int, place: int, call: Any,
             think: float) -> tuple[float, int, int, Any]:
-    """The first of a burst; the pause behind it is the burst's, as in httperf."""
+    """The first request of a burst; the pause after the burst is in its line, as in httperf."""
     return when, nr, place, written(call._replace(think_s=think), False)
 
 
@@ -396,7 +397,7 @@ def log_lines(path: str) -> Iterator[Any]:
     try:
         with opened(path) as f:
             yield from f
-    except (OSError, EOFError, zlib.error) as e:        # the latter of what is no whole .gz
+    except (OSError, EOFError, zlib.error) as e:        # the latter for an incomplete .gz
         raise Problem(f"{path}: {getattr(e, 'strerror', None) or e}") from e
 
 
@@ -404,19 +405,19 @@ def main(argv: list[str]) -> int:
     """bench convert"""
     ap = argparse.ArgumentParser(
         prog="bench convert", description="Make sessions in httperf's wsesslog grammar, on "
-        "stdout, of an access log in Common or Combined format. A session is what one client "
-        "(and, in Combined, one browser) asked for without a long pause.")
+        "stdout, from an access log in Common or Combined format: the requests of one "
+        "client (and, in Combined, one browser) without a long pause are a session.")
     ap.add_argument("log", metavar="LOG", help="the log, gzipped or not; - for stdin")
     ap.add_argument("--idle", type=not_negative, default=1800, metavar="S",
                     help="a pause that ends a session (1800)")
     ap.add_argument("--burst", type=not_negative, default=1, metavar="S",
-                    help="requests so close are one burst (1, which is what logs resolve)")
+                    help="closer requests are one burst (1, the resolution of logs)")
     ap.add_argument("--think-max", type=not_negative, default=60, metavar="S",
-                    help="longer pauses are cut to that (60)")
+                    help="longer pauses are cut to this (60)")
     ap.add_argument("--methods", default="GET,HEAD", metavar="M,…",
                     help="others are left out: a log has no bodies (GET,HEAD)")
     ap.add_argument("--sessions", type=whole(), default=TEMPLATES_MAX, metavar="N",
-                    help=f"the first N; httperf takes {TEMPLATES_MAX}")
+                    help=f"the first N; httperf uses {TEMPLATES_MAX}")
     args = ap.parse_args(argv)
     methods = args.methods.split(",")
     for name in methods:

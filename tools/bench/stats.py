@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The little statistics that the reports need: ratios of pairs and their interval."""
+"""The statistics that the reports need: ratios of pairs and their intervals."""
 from __future__ import annotations
 
 import functools
@@ -7,11 +7,11 @@ import math
 import statistics
 from typing import Any, Iterable
 
-SURE = 0.05                 # what an interval at 95 % leaves to chance
+SURE = 0.05                 # the probability outside of an interval at 95 %
 
 
 def by_chance(t: float, freedom: int) -> float:
-    """How probable a Student's t at least as far from 0 is, in either direction.
+    """The probability of a Student's t at least as far from 0, in either direction.
 
     Abramowitz and Stegun, 26.7.3 and 26.7.4.
     """
@@ -35,9 +35,10 @@ def t95(freedom: int) -> float:
 
 
 def holm(chances: list[float]) -> list[float]:
-    """The same, with each as if it were the only one that was looked at (Holm 1979).
+    """Correct probabilities for their number (Holm 1979).
 
-    Those of at most p are all true but with probability p, however many there are.
+    With corrected values of at most p, the probability that any of them is due to chance is p,
+    however many there are.
     """
     ret, least = [0.0] * len(chances), 0.0
     for nr, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
@@ -47,7 +48,7 @@ def holm(chances: list[float]) -> list[float]:
 
 
 def pairs_of(ours: Any, theirs: dict) -> list:
-    """[(a, b)] of two {repeat: sample}; those that other work disturbed only without others."""
+    """[(a, b)] of two {repeat: sample}; disturbed ones only if there are no others."""
     both = [(s, theirs[r]) for r, s in sorted(ours.items()) if r in theirs]
     return [p for p in both if not any(s.get("disturbed") for s in p)] or both
 
@@ -55,7 +56,7 @@ def pairs_of(ours: Any, theirs: dict) -> list:
 def paired(key: str, unit: str, pairs: list) -> dict | None:
     """How the first of some pairs of samples compare with the second, None without a pair.
 
-    Percentages by what they differ, others by their ratio.
+    Percentages are compared by their difference, others by their ratio.
     """
     known = [(a[key], b[key]) for a, b in pairs
              if a.get(key) is not None and b.get(key) is not None]
@@ -65,7 +66,7 @@ def paired(key: str, unit: str, pairs: list) -> dict | None:
 def interval(values: Any) -> tuple:
     """(mean, low, high, chance) at 95 %; one value has no interval.
 
-    chance: how probable so large a mean is of values that are 0 but for chance.
+    chance: the probability of such a mean if the values differ from 0 only by chance.
     """
     mean, freedom = statistics.fmean(values), len(values) - 1
     if not freedom:
@@ -100,7 +101,7 @@ def paired_ratio(ours: Iterable[int], theirs: Any) -> dict[str, int | None]:
 
 
 def spread(values: Any) -> dict | None:
-    """{median, min, max, n} of what was measured; None if nothing was."""
+    """{median, min, max, n} of the values; None without any."""
     values = [v for v in values if v is not None]
     if not values:
         return None
@@ -109,7 +110,7 @@ def spread(values: Any) -> dict | None:
 
 
 def at(xs: list[float], ys: list[float], x: float) -> float | None:
-    """y at x, straight between neighbours on logarithmic axes, level outside."""
+    """y at x, interpolated linearly on logarithmic axes, constant outside."""
     known = sorted((a, b) for a, b in zip(xs, ys) if b)
     if not known:
         return None
@@ -119,4 +120,4 @@ def at(xs: list[float], ys: list[float], x: float) -> float | None:
         if x <= xb:
             part = (math.log(x) - math.log(xa)) / (math.log(xb) - math.log(xa))
             return math.exp(math.log(ya) + part * (math.log(yb) - math.log(ya)))
-    return known[-1][1] * x / known[-1][0]      # beyond: as much a byte as the largest
+    return known[-1][1] * x / known[-1][0]      # beyond: the cost per byte of the largest

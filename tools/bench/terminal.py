@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tables of a run as text, for the terminal that it ends in.
+"""The tables of a run as text, for the terminal.
 
 Pure: everything comes from the record. A row for each point, a column for each
 server; where there is no figure, a number in brackets leads to the reason below.
@@ -16,7 +16,7 @@ FIGURES = 2                 # of an experiment, the first that have values
 
 
 def why_not(entry: dict, point: Point, name: str, row: Any) -> Any:
-    """Why a server has no figure at a point, in words; None where it was not asked."""
+    """Why a server has no figure at a point; None if it was not measured there."""
     if row and row["refused"]:
         reason = "; ".join(filter(None, row["why"].values()))
         return row["refused"][0] + f" ({reason})" * bool(reason)
@@ -97,7 +97,7 @@ def table(entry: dict) -> str:
 
 
 def plain(record: dict) -> dict:
-    """What the tables say, for programs: {experiment: {point: {server: {figure: numbers}}}}."""
+    """The tables for programs: {experiment: {point: {server: {figure: numbers}}}}."""
     ret = {}
     for entry in record["experiments"]:
         labels = {p["x"]: p["label"] for p in entry["points"]}
@@ -121,9 +121,9 @@ MARK_END = "<!-- bench: end -->"
 
 
 def markdown(record: dict) -> str:
-    """The first figure of each experiment for a README, and what it was taken on.
+    """The first figure of each experiment for a README, with the machine and the command.
 
-    Between marks, so that it takes the place of what an earlier run has printed.
+    It is between marks, so that it can replace the output of an earlier run.
     """
     out = [MARK]
     for entry in record["experiments"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Figures as a person reads them: 3.3 µs, 1.9 ms, 130k/s, 87.6 Mbit/s, 12 KiB.
+"""Figures in readable units: 3.3 µs, 1.9 ms, 130k/s, 87.6 Mbit/s, 12 KiB.
 
 Pure. Used by the tables of the terminal, the page and its charts; files that
 programs read have plain numbers.
@@ -15,14 +15,14 @@ BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
 def digits(value: Any, nr: int = 3) -> str:
-    """This many of them that count; no exponent, no comma, no zeros behind a point."""
+    """A number with this many significant digits; no exponent, comma or trailing zeros."""
     text = f"{float(f'{value:.{nr}g}'):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def scaled(value: Any, steps: Any) -> tuple[str, Any]:
     """(digits, name of the step) of a value."""
-    value = float(f"{value:.3g}")       # 999.7 is a thousand by then
+    value = float(f"{value:.3g}")       # 999.7 becomes a thousand
     for size, name in steps:
         if abs(value) >= size:
             return digits(value / size), name
@@ -30,7 +30,7 @@ def scaled(value: Any, steps: Any) -> tuple[str, Any]:
 
 
 def human(value: Any, unit: str = "") -> str:
-    """unit: as an experiment names it, such as `ns a request`; None has no text."""
+    """unit: the name in an experiment, such as `ns a request`; None has no text."""
     if value is None:
         return ""
     word = unit.partition(" ")[0]
