@@ -69,8 +69,16 @@ static void status_late(const json_t *a)
 {
 	json_t *late = json_object_get(a, "late_sockets");
 
-	if (!json_is_object(late))
+	if (!json_is_object(late)) {
+		const char *why = text_of(a, "late_sockets_off");
+
+		if (*why) {
+			printf("             every connection has a socket: ");
+			print_safe(why, 0);
+			putchar('\n');
+		}
 		return;
+	}
 	printf("             no sockets before the first miss: %lld connections, %lld handed over, %lld given back\n",
 	       number_of(late, "births"), number_of(late, "handed"), number_of(late, "given"));
 	printf("             SYNs are answered by %s: ", text_of(late, "syns"));

@@ -23,6 +23,28 @@ struct tbg_tcb_key {
 
 #define TBG_VRFS_MAX 1024	/* interfaces in VRFs */
 
+/* Addresses of clients: as many leading bits of one, IPv4 mapped into IPv6. */
+struct tbg_way_key {
+	__u32 bits;
+	__u32 remote[4];
+};
+
+/* The interfaces by one of which the kernel answers them; 0: there is no further one. */
+#define TBG_WAY_IFACES 4
+
+struct tbg_way {
+	__u32 ifindex[TBG_WAY_IFACES];
+};
+
+#define TBG_WAYS_MAX	65536
+
+/* An interface that lies on another: a bridge on its ports, a VLAN on its device. */
+struct tbg_above_key {
+	__u32 above, below;
+};
+
+#define TBG_ABOVES_MAX	8192
+
 /* X(name, what `toboggan connections` calls it) */
 #define TBG_TCB_LIST(X) \
 	X(OPEN,		"open")		/* wire's: hits are answered */ \
@@ -137,6 +159,9 @@ struct tbg_offer {
 
 /* Since when our own timer takes a reply for lost, and then twice as long each time. */
 #define TBG_DUE_MS	200
+
+/* A reply that is lost for as long may have gone by a way that is no more the client's. */
+#define TBG_ASTRAY_MS	3000
 
 _Static_assert(sizeof(struct tbg_tcb_key) == 40, "abi");
 _Static_assert(sizeof(struct tbg_tcb) == 88 + 32, "abi");

@@ -11,6 +11,7 @@
 #include "fragment.bpf.h"
 #include "hit.bpf.h"
 #include "synack.bpf.h"
+#include "way.bpf.h"
 
 /* What the kernel has between the ends of a segment that is of no connection of wire's. */
 enum tbg_found { TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_OTHER };
@@ -55,6 +56,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
+		if (!tbg_way_fits(skb, p))
+			return TBG_WHY_IFACE;
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || tbg_crowd_full(key))
 			return TBG_WHY_NO_FLOW;
 		if (!tbg_segment_sound(skb, s))
@@ -65,6 +68,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		break;
 	case TBG_FOUND_LISTENER:
 		why = tbg_cookie_read(skb, s, key, &a);
+		if (!why && !tbg_way_fits(skb, p))
+			why = TBG_WHY_IFACE;
 		if (why)
 			return why;
 		if (!tbg_segment_sound(skb, s))
@@ -280,6 +285,12 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	if (soft < 0) {
 		tbg_count(TBG_WHY_CSUM);
 		return TC_ACT_SHOT;
+	}
+	if (lost && tbg_is_astray(skb, p, f)) {
+		/* the stack resets it, by its own way */
+		tbg_tcb_forget(key);
+		tbg_count(TBG_WHY_IFACE);
+		return TBG_PASS;
 	}
 	if (lost) {
 		act = tbg_again(skb, s, knob, f, soft, TBG_AGAIN_CLIENT);

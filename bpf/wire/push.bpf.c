@@ -6,6 +6,7 @@
  */
 #include "control.bpf.h"
 #include "give.bpf.h"
+#include "way.bpf.h"
 
 /* Our FIN: the first of an idle connection, or once more. */
 static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratch *s,
@@ -64,8 +65,9 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 
 	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING)
 		return TC_ACT_SHOT;
-	/* its socket may have been reset: nobody waits for a reply */
-	if (f->state == TBG_TCB_HANDED && !tbg_is_connected(skb, &s->pkt)) {
+	/* its socket may have been reset: nobody waits for a reply; or none gets there */
+	if ((f->state == TBG_TCB_HANDED && !tbg_is_connected(skb, &s->pkt)) ||
+	    tbg_is_astray(skb, &s->pkt, f)) {
 		tbg_tcb_forget(key);
 		return TC_ACT_SHOT;
 	}

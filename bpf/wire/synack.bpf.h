@@ -10,6 +10,7 @@
 #include "answer.bpf.h"
 #include "birth.bpf.h"
 #include "send.bpf.h"
+#include "way.bpf.h"
 
 #define TBG_TCP_ECE 0x40
 #define TBG_TCP_CWR 0x80
@@ -197,7 +198,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 		return TBG_PASS;
 	kind = tbg_syn_kind(s);
 	if (tbg_crowd_full(key) || !tbg_offer_get(skb, p, kind, &offer) ||
-	    !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
+	    !tbg_way_fits(skb, p) || !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
 		return TBG_PASS;
 	mtu = tbg_mtu_of(skb);
 	if (mtu < heads + TBG_MSS_LEAST || mtu > 65535)

@@ -36,6 +36,27 @@ struct {
 	__type(value, __u32);
 } tbg_vrfs SEC(".maps");
 
+/* Clients -> ways to them, by the longest match. Writer: daemon. Full: it answers no SYN. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TBG_WAYS_MAX);
+	__type(key, struct tbg_way_key);
+	__type(value, struct tbg_way);
+} tbg_ways SEC(".maps");
+
+/*
+ * Two interfaces, one on the other -> the VLAN that its frames have below; 0: none. Writer:
+ * daemon. Full: connections by those left out are the kernel's.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TBG_ABOVES_MAX);
+	__type(key, struct tbg_above_key);
+	__type(value, __u32);
+} tbg_aboves SEC(".maps");
+
 /*
  * Connections whose last reply has several segments, or was sent for the daemon: a
  * loss of it may show by nothing that the client sends. Writer: BPF; the daemon

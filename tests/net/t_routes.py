@@ -312,6 +312,119 @@ def t_packets_are_no_longer_than_a_route_s_mtu():
                 c.drop()
 
 
+# --- the way back ------------------------------------------------------------
+
+@contextlib.contextmanager
+def loose():
+    """A packet may come by another interface than its answer leaves by."""
+    names = [f"ipv4.conf.{name}.rp_filter" for name in
+             ("all", *(link.name for link in n.links))]
+    was = [[ns.sysctl(name, 0) for name in names] for ns in (n.server, n.client)]
+    try:
+        yield
+    finally:
+        for ns, values in zip((n.server, n.client), was):
+            for name, value in zip(names, values):
+                ns.sysctl(name, value)
+
+
+@contextlib.contextmanager
+def moved(ns, to, by, via):
+    """A route to this one address by another link."""
+    words = ("ip", *(("-6",) if ":" in to else ()), "route")
+    where = (to, "via", via, "dev", by.name)
+    ns.run(*words, "add", *where)
+    try:
+        yield
+    finally:
+        ns.run(*words, "del", *where)
+
+
+def ways(family):
+    """Of both links: the server's address, the client's."""
+    return [(x.server4, x.client4) if family == 4 else (x.server6, x.client6) for x in n.links]
+
+
+def t_what_the_kernel_answers_by_another_interface_is_the_kernel_s():
+    """Requests come by the second link, for the first one's addresses, whoever answers SYNs."""
+    taken = start(8082, *BY_WIRE[:-1], "kernel")
+    try:
+        for one, port in ((d, WIRE), (taken, 8082)):
+            net.until(lambda one=one, port=port: get(one, port) == "wire", "it is never wire's")
+        for family, (one, port) in itertools.product((4, 6), ((d, WIRE), (taken, 8082))):
+            (server, own), (via, _) = ways(family)
+            with loose(), moved(n.client, server, n.links[1], via):
+                births = talk.ask(one, "status")["late_sockets"]["births"]
+                for _ in range(4):
+                    with talk.Connection(n.client.connect((server, port), (own, 0))) as c:
+                        r = c.get("/nine")
+                        assert r.tier != "wire" and r.body == BODIES["/nine"], (family, port, r)
+                assert talk.ask(one, "status")["late_sockets"]["births"] == births, (family, port)
+                if one is taken:
+                    assert talk.counts(one)["IFACE"], "it was not for the way back"
+            assert get(one, port, server) == "wire", (family, port)
+    finally:
+        assert taken.stop() == 0, taken.lines
+
+
+def get(one, port, server=None):
+    """The tier that answers on a new connection by the first link."""
+    with talk.Connection(n.client.connect((server or n.links[0].server4, port))) as c:
+        return c.get("/hit").tier
+
+
+def t_a_route_back_that_moves_away_ends_in_right_bytes_or_a_reset():
+    """Nothing that is sent by the old one arrives; the client learns it by its next turns."""
+    link = n.links[0]
+    for ns in (n.client, n.server):
+        ns.run("ip", "route", "replace", "10.87.0.0/24", "dev", link.name)
+    with loose(), talk.Connection(n.client.connect((link.server4, WIRE))) as c:
+        assert c.get("/hit").tier == "wire"
+        n.server.run("tc", "qdisc", "add", "dev", link.name, "root", "blackhole")
+        try:
+            with moved(n.server, link.client4, n.links[1], n.links[1].client4):
+                settled()
+                c.send(NINE)
+                try:
+                    body = c.response().body
+                except ConnectionResetError:
+                    body = None
+                assert body in (None, BODIES["/nine"]), body
+        finally:
+            n.server.run("tc", "qdisc", "del", "dev", link.name, "root")
+    for ns, own in ((n.client, link.client4), (n.server, link.server4)):
+        ns.run("ip", "route", "replace", "10.87.0.0/24", "dev", link.name, "src", own, "rto_min",
+               "2s")
+
+
+@contextlib.contextmanager
+def rule(*words):
+    n.server.run("ip", "rule", "add", *words)
+    try:
+        settled()
+        yield
+    finally:
+        n.server.run("ip", "rule", "del", *words)
+        settled()
+
+
+def t_ways_that_cannot_be_told_are_the_kernel_s():
+    """A rule that chooses by more than the address; and the start where there is one."""
+    with rule("from", "10.99.99.99", "lookup", "77"):
+        assert "rules" in late()["syns_why"], late()
+        assert get(d, WIRE) == "user"
+        other = start(8083, *BY_WIRE)
+        try:
+            status = talk.ask(other, "status")
+            assert status["late_sockets"] is None and "rules" in status["late_sockets_off"], status
+            net.until(lambda: get(other, 8083) == "wire", "it is not translated either")
+            assert "every connection has a socket: ways" in talk.text(other, "status")
+        finally:
+            assert other.stop() == 0, other.lines
+    assert late()["syns"] == "wire", late()
+    net.until(lambda: get(d, WIRE) == "wire", "it is never wire's again")
+
+
 # --- VRFs --------------------------------------------------------------------
 
 @contextlib.contextmanager

@@ -227,6 +227,9 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 			 json_null());
 	if (ret)
 		json_object_set_new(ret, "late_sockets", late_json(s));
+	if (ret && s->wire)
+		json_object_set_new(ret, "late_sockets_off",
+				    json_string(tbg_wire_late_off(s->wire)));
 	if (s->sites->upstreams_nr && ret)
 		upstream_add(s, ret);
 	return ret;

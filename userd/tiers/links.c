@@ -35,6 +35,8 @@ static int attr_number(const struct nlattr *a)
 /* An interface, what it lies on, and what it is a port of. */
 struct link {
 	int ifindex, below, master;
+	int vlan;			/* of its frames below; 0: none */
+	bool vrf;			/* its master is one */
 };
 
 struct tbg_links {
@@ -66,6 +68,33 @@ static bool link_is_apart(const struct nlmsghdr *h)
 	return false;
 }
 
+/* What the kinds of the interface and of its master add. */
+static void link_kind(const struct nlmsghdr *h, struct link *ret)
+{
+	const struct nlattr *info = tbg_attr_of(h, sizeof(struct ifinfomsg), IFLA_LINKINFO), *a, *b;
+	bool vlan = false;
+
+	if (!info)
+		return;
+	mnl_attr_for_each_nested(a, info) {
+		switch (mnl_attr_get_type(a)) {
+		case IFLA_INFO_KIND:
+			vlan = attr_is(a, "vlan");
+			break;
+		case IFLA_INFO_SLAVE_KIND:
+			ret->vrf = attr_is(a, "vrf");
+			break;
+		case IFLA_INFO_DATA:		/* behind the kind */
+			if (!vlan)
+				break;
+			mnl_attr_for_each_nested(b, a)
+				if (mnl_attr_get_type(b) == IFLA_VLAN_ID &&
+				    mnl_attr_validate(b, MNL_TYPE_U16) >= 0)
+					ret->vlan = mnl_attr_get_u16(b);
+		}
+	}
+}
+
 static void links_begin(void *arg)
 {
 	((struct tbg_links *)arg)->nr = 0;
@@ -85,6 +114,7 @@ static int link_add(const struct nlmsghdr *h, void *arg)
 	if (!link_is_apart(h))
 		at->below = attr_number(tbg_attr_of(h, sizeof(*info), IFLA_LINK));
 	at->master = attr_number(tbg_attr_of(h, sizeof(*info), IFLA_MASTER));
+	link_kind(h, at);
 	return MNL_CB_OK;
 }
 
@@ -94,10 +124,12 @@ struct tbg_links *tbg_links_open(void)
 	char buf[MNL_NLMSG_HDRLEN + sizeof(struct ifinfomsg) + 64];
 	struct ifinfomsg *info;
 
-	if (ret)
-		tbg_netlink_dump(NETLINK_ROUTE,
-				 tbg_netlink_request(buf, RTM_GETLINK, sizeof(*info), &info),
-				 links_begin, link_add, ret);
+	if (ret && tbg_netlink_dump(NETLINK_ROUTE,
+				    tbg_netlink_request(buf, RTM_GETLINK, sizeof(*info), &info),
+				    links_begin, link_add, ret)) {
+		tbg_links_close(ret);
+		ret = NULL;
+	}
 	return ret;
 }
 
@@ -129,6 +161,35 @@ bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other)
 {
 	return l && (lies_on(l, ifindex, other, TBG_STACK_MAX) ||
 		     lies_on(l, other, ifindex, TBG_STACK_MAX));
+}
+
+/* The VLAN of frames that go down from upper, where they have this one, to lower; or -1. */
+static int vlan_on(const struct tbg_links *l, int upper, int lower, int vlan, int depth)
+{
+	int ret = upper == lower ? vlan : -1;
+
+	for (unsigned int i = 0; depth && ret < 0 && i < l->nr; i++) {
+		const struct link *k = &l->at[i];
+
+		if (k->ifindex == upper && k->below && k->below != upper && !(vlan && k->vlan))
+			ret = vlan_on(l, k->below, lower, vlan + k->vlan, depth - 1);
+		if (ret < 0 && k->master == upper && !k->vrf)
+			ret = vlan_on(l, k->ifindex, lower, vlan, depth - 1);
+	}
+	return ret;
+}
+
+int tbg_links_above(const struct tbg_links *l, int above, int below)
+{
+	return vlan_on(l, above, below, 0, TBG_STACK_MAX);
+}
+
+void tbg_links_vrfs(const struct tbg_links *l, bool (*fn)(int ifindex, int vrf, void *arg),
+		    void *arg)
+{
+	for (unsigned int i = 0; i < l->nr; i++)
+		if (l->at[i].vrf && l->at[i].master && !fn(l->at[i].ifindex, l->at[i].master, arg))
+			return;
 }
 
 /* --- clsact -------------------------------------------------------------- */

@@ -24,6 +24,16 @@ void tbg_links_close(struct tbg_links *l);
 bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other);
 
 /*
+ * Whether what one interface sends leaves by another, on which it lies: the VLAN that it is
+ * tagged with there, 0 for none. Negative: it does not, or with more than one tag.
+ */
+int tbg_links_above(const struct tbg_links *l, int above, int below);
+
+/* Shows fn every interface that is in a VRF, with that VRF's device, until it returns false. */
+void tbg_links_vrfs(const struct tbg_links *l, bool (*fn)(int ifindex, int vrf, void *arg),
+		    void *arg);
+
+/*
  * Whether what an interface has where clsact would be is that. An ingress qdisc has
  * one hook, and takes the filters of both for it.
  */

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Metrics of routes and the masters of interfaces, by rtnetlink; settings, by their
+ * Routes, the rules that choose them and interfaces, by rtnetlink; settings, by their
  * files. See routes.h. Called by wire.c, in the control thread.
  */
 #include "tiers/routes.h"
 
 #include <errno.h>
-#include <linux/if_link.h>
+#include <linux/fib_rules.h>
 #include <linux/rtnetlink.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +16,7 @@
 
 #include "abi/tcb.h"
 #include "os/sysctl.h"
+#include "tiers/links.h"
 #include "tiers/netlink.h"
 
 static void leave(struct tbg_routes *r, enum tbg_routes_left left, const char *what)
@@ -24,6 +25,15 @@ static void leave(struct tbg_routes *r, enum tbg_routes_left left, const char *w
 		return;
 	r->left = left;
 	snprintf(r->why, sizeof(r->why), "a route has %s, which is the kernel's to honour", what);
+}
+
+/* Nobody knows by which interface the kernel would answer. */
+static void lose(struct tbg_routes *r, const char *what)
+{
+	if (r->left == TBG_LEFT_ALL)
+		return;
+	r->left = TBG_LEFT_ALL;
+	snprintf(r->why, sizeof(r->why), "ways to clients cannot be told: %s", what);
 }
 
 static void least(uint32_t *ret, uint32_t value)
@@ -76,18 +86,87 @@ static void routes_begin(void *arg)
 
 	r->left = TBG_LEFT_NOTHING;
 	r->segs_max = r->mss_max = 0;
+	tbg_ways_begin(&r->ways);
 }
 
 static int route_look(const struct nlmsghdr *h, void *arg)
 {
 	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
 	const struct nlattr *metrics = tbg_attr_of(h, sizeof(*rt), RTA_METRICS), *a;
+	struct tbg_routes *r = arg;
+	const char *fault;
+	char what[64];
 
 	/* of a destination that this is a copy of */
-	if (metrics && !(rt->rtm_flags & RTM_F_CLONED))
+	if (rt->rtm_flags & RTM_F_CLONED)
+		return MNL_CB_OK;
+	if (metrics)
 		mnl_attr_for_each_nested(a, metrics)
-			metric_look(arg, a, rt->rtm_family == AF_INET);
+			metric_look(r, a, rt->rtm_family == AF_INET);
+	fault = tbg_ways_add(&r->ways, h);
+	if (fault) {
+		snprintf(what, sizeof(what), "a route %s", fault);
+		lose(r, what);
+	}
 	return MNL_CB_OK;
+}
+
+static void rules_begin(void *arg)
+{
+}
+
+/* Whether the rule is one of those that there are by default, or a VRF's. */
+static bool is_usual(const struct nlmsghdr *h, const struct fib_rule_hdr *rule)
+{
+	bool plain = rule->action == FR_ACT_TO_TBL && !rule->src_len && !rule->dst_len &&
+		     !rule->tos && !(rule->flags & FIB_RULE_INVERT);
+	uint32_t table = rule->table;
+	const struct nlattr *a;
+
+	mnl_attr_for_each(a, h, sizeof(*rule)) {
+		switch (mnl_attr_get_type(a)) {
+		case FRA_L3MDEV:
+			return true;		/* no connection of wire's is in one */
+		case FRA_TABLE:
+			table = mnl_attr_get_u32(a);
+			break;
+		case FRA_SUPPRESS_PREFIXLEN:
+		case FRA_SUPPRESS_IFGROUP:
+			plain &= mnl_attr_get_u32(a) == UINT32_MAX;
+			break;
+		case FRA_PRIORITY:
+		case FRA_PROTOCOL:
+		case FRA_FLOW:
+		case FRA_PAD:
+			break;
+		default:
+			plain = false;
+		}
+	}
+	return plain && (table == RT_TABLE_LOCAL || table == RT_TABLE_MAIN ||
+			 table == RT_TABLE_DEFAULT);
+}
+
+static int rule_look(const struct nlmsghdr *h, void *arg)
+{
+	const struct fib_rule_hdr *rule = mnl_nlmsg_get_payload(h);
+
+	if ((rule->family == AF_INET || rule->family == AF_INET6) && !is_usual(h, rule))
+		lose(arg, "routes are chosen by rules (ip rule)");
+	return MNL_CB_OK;
+}
+
+static void rules_ask(struct tbg_routes *r)
+{
+	char buf[MNL_NLMSG_HDRLEN + sizeof(struct fib_rule_hdr)] __attribute__((aligned(8)));
+	struct fib_rule_hdr *rule;
+	int err;
+
+	err = tbg_netlink_dump(NETLINK_ROUTE,
+			       tbg_netlink_request(buf, RTM_GETRULE, sizeof(*rule), &rule),
+			       rules_begin, rule_look, r);
+	if (err && err != -EOPNOTSUPP)		/* a kernel without rules has none */
+		lose(r, strerror(-err));
 }
 
 static void routes_ask(struct tbg_routes *r)
@@ -134,24 +213,31 @@ void tbg_routes_look(struct tbg_routes *r)
 	r->challenge_ms = tbg_sysctl("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
 	r->ttl = tbg_sysctl("/proc/sys/net/ipv4/ip_default_ttl", 64);
 	r->hops = tbg_sysctl("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
-	if (r->news && !tbg_netlink_drain(r->news) && was.ttl == r->ttl &&
+	if (r->news && !tbg_netlink_drain(r->news) && !r->again && was.ttl == r->ttl &&
 	    was.hops == r->hops && !memcmp(was.offers, r->offers, sizeof(was.offers)))
 		return;
+	r->again = false;
+	r->linked = true;
 	routes_ask(r);
+	rules_ask(r);
 	offers_ask(r);
 }
 
 void tbg_routes_open(struct tbg_routes *ret)
 {
-	int groups = RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
+	/* of interfaces, too: with one go its routes, and nothing more is sent */
+	int groups = RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE | RTMGRP_LINK | RTMGRP_IPV4_RULE |
+		     1 << (RTNLGRP_IPV6_RULE - 1);
 
 	*ret = (struct tbg_routes){
 		.news = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK),
 		/* sockets keep what it was when their listener was made */
 		.no_df = tbg_sysctl("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0),
 	};
-	if (ret->news && mnl_socket_bind(ret->news, groups, MNL_SOCKET_AUTOPID))
-		tbg_routes_close(ret);
+	if (ret->news && mnl_socket_bind(ret->news, groups, MNL_SOCKET_AUTOPID)) {
+		mnl_socket_close(ret->news);
+		ret->news = NULL;
+	}
 	/* no TTL is 0: routes are asked for the first time */
 	tbg_routes_look(ret);
 }
@@ -161,6 +247,7 @@ void tbg_routes_close(struct tbg_routes *r)
 	if (r->news)
 		mnl_socket_close(r->news);
 	r->news = NULL;
+	tbg_ways_close(&r->ways);
 }
 
 /* Interfaces in VRFs, and those devices. */
@@ -170,37 +257,16 @@ struct vrfs {
 	bool more;
 };
 
-static void vrfs_begin(void *arg)
+static bool vrf_add(int ifindex, int vrf, void *arg)
 {
 	struct vrfs *v = arg;
 
-	v->nr = 0;
-	v->more = false;
-}
-
-static int link_look(const struct nlmsghdr *h, void *arg)
-{
-	const struct ifinfomsg *info = mnl_nlmsg_get_payload(h);
-	const struct nlattr *master = tbg_attr_of(h, sizeof(*info), IFLA_MASTER), *a;
-	const struct nlattr *kinds = tbg_attr_of(h, sizeof(*info), IFLA_LINKINFO);
-	struct vrfs *v = arg;
-	bool vrf = false;
-
-	if (!master || mnl_attr_validate(master, MNL_TYPE_U32) < 0 || !kinds)
-		return MNL_CB_OK;
-	mnl_attr_for_each_nested(a, kinds)
-		if (mnl_attr_get_type(a) == IFLA_INFO_SLAVE_KIND &&
-		    mnl_attr_validate(a, MNL_TYPE_NUL_STRING) >= 0)
-			vrf |= !strcmp(mnl_attr_get_str(a), "vrf");
-	if (!vrf)
-		return MNL_CB_OK;
-	if (v->nr == TBG_VRFS_MAX) {
-		v->more = true;
-		return MNL_CB_OK;
-	}
-	v->slave[v->nr] = info->ifi_index;
-	v->master[v->nr++] = mnl_attr_get_u32(master);
-	return MNL_CB_OK;
+	v->more = v->nr == TBG_VRFS_MAX;
+	if (v->more)
+		return false;
+	v->slave[v->nr] = ifindex;
+	v->master[v->nr++] = vrf;
+	return true;
 }
 
 static bool is_slave(const struct vrfs *v, uint32_t ifindex)
@@ -211,19 +277,15 @@ static bool is_slave(const struct vrfs *v, uint32_t ifindex)
 	return false;
 }
 
-int tbg_vrfs_look(int map_fd)
+/* The number of interfaces in VRFs, or negative errno. */
+static int vrfs_set(const struct tbg_links *links, int map_fd)
 {
-	char buf[MNL_NLMSG_HDRLEN + sizeof(struct ifinfomsg)] __attribute__((aligned(8)));
 	uint32_t key, next, *at = NULL;
-	struct ifinfomsg *info;
 	struct vrfs v;
-	int err;
 
-	err = tbg_netlink_dump(NETLINK_ROUTE,
-			       tbg_netlink_request(buf, RTM_GETLINK, sizeof(*info), &info),
-			       vrfs_begin, link_look, &v);
-	if (err)
-		return err;
+	v.nr = 0;
+	v.more = false;
+	tbg_links_vrfs(links, vrf_add, &v);
 	if (v.more)
 		return -E2BIG;
 	for (unsigned int i = 0; i < v.nr; i++)
@@ -239,4 +301,35 @@ int tbg_vrfs_look(int map_fd)
 	if (at && !is_slave(&v, key))
 		bpf_map_delete_elem(map_fd, &key);
 	return v.nr;
+}
+
+/* What of the maps depends on how interfaces are stacked. 0 or negative errno. */
+static int links_set(struct tbg_routes *r, const struct tbg_route_maps *m)
+{
+	struct tbg_links *links = tbg_links_open();
+	int vrfs = links ? vrfs_set(links, m->vrfs_fd) : -ENODATA, err;
+
+	err = vrfs < 0 ? vrfs :
+	      tbg_ways_aboves(&r->ways, links, m->aboves_fd, r->below, r->below_nr);
+	tbg_links_close(links);
+	if (vrfs >= 0)
+		r->vrfs = vrfs;
+	return err;
+}
+
+void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const int *below,
+		    unsigned int nr)
+{
+	bool moved = nr != r->below_nr || memcmp(below, r->below, nr * sizeof(*below));
+	int err = tbg_ways_set(&r->ways, m->ways_fd);
+
+	memcpy(r->below, below, nr * sizeof(*below));
+	r->below_nr = nr;
+	if (!err && (moved || r->linked))
+		err = links_set(r, m);
+	r->linked = err;
+	if (!err)
+		return;
+	r->again = true;
+	lose(r, strerror(-err));
 }

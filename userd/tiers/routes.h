@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What routes and settings of this network namespace ask of packets that wire sends
- * without a socket, and which interfaces are in VRFs. Reads alone: needs no privilege.
+ * without a socket, by which interfaces it answers, and which are in VRFs. Reads alone:
+ * needs no privilege.
  * What wire cannot do as the kernel's TCP would, it leaves to that.
  */
 #ifndef TBG_USERD_ROUTES_H
@@ -9,6 +10,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "abi/conn.h"
+#include "tiers/ways.h"
 
 enum tbg_routes_left {
 	TBG_LEFT_NOTHING,
@@ -19,7 +23,13 @@ enum tbg_routes_left {
 struct mnl_socket;
 
 struct tbg_routes {
-	struct mnl_socket *news;	/* of routes; NULL: they are asked for each time */
+	struct mnl_socket *news;	/* of all that is here; NULL: it is asked for each time */
+	bool again;		/* it is asked for the next time in any case */
+	bool linked;		/* interfaces may be stacked otherwise than the maps have it */
+	struct tbg_ways ways;
+	int below[TBG_IFACES_MAX];	/* interfaces that the maps were set for */
+	unsigned int below_nr;
+	unsigned int vrfs;	/* interfaces that are in one */
 	uint32_t segs_max;	/* least initcwnd of any route; 0: none has one */
 	uint32_t mss_max;	/* least MTU of any; 0: none has one */
 	uint32_t challenge_ms;	/* net.ipv4.tcp_invalid_ratelimit */
@@ -27,7 +37,7 @@ struct tbg_routes {
 	bool no_df;		/* net.ipv4.ip_no_pmtu_disc */
 	unsigned int offers[4];	/* net.ipv4.tcp_window_scaling, tcp_sack, tcp_timestamps, tcp_ecn */
 	enum tbg_routes_left left;
-	char why[96];		/* of what is left */
+	char why[120];		/* of what is left */
 };
 
 void tbg_routes_open(struct tbg_routes *ret);
@@ -39,10 +49,15 @@ void tbg_routes_close(struct tbg_routes *r);
  */
 void tbg_routes_look(struct tbg_routes *r);
 
+struct tbg_route_maps {
+	int ways_fd, aboves_fd, vrfs_fd;
+};
+
 /*
- * Brings the map (interface -> device of its VRF) up to date. The number of interfaces in
- * VRFs, or negative errno.
+ * Brings the maps up to date with what was looked at last. below: the interfaces that the
+ * programs are on. Where that fails, everything is left.
  */
-int tbg_vrfs_look(int map_fd);
+void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const int *below,
+		    unsigned int nr);
 
 #endif

@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include <bpf/bpf.h>
-#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 
 #include "tiers/attach.h"
@@ -31,12 +30,12 @@
 #include "tiers/flow.h"
 #include "tiers/guard.h"
 #include "tiers/interfaces.h"
+#include "tiers/late.h"
 #include "tiers/links.h"
 #include "tiers/routes.h"
 #include "tiers/xdp.h"
 #include "os/privilege.h"
 #include "os/message.h"
-#include "os/sysctl.h"
 #include "tiers/tcb.h"
 #include "tiers/track.h"
 
@@ -59,7 +58,8 @@ struct tbg_wire {
 	struct tbg_mapping conns;
 	struct tbg_flows flows;
 	struct tbg_guard guard;
-	bool flows_open, late_sockets;
+	bool flows_open;
+	struct tbg_late late;
 	enum tbg_births_wanted births_wanted;
 	struct tbg_births births;
 	struct tbg_routes routes;
@@ -139,22 +139,6 @@ static int translate_load(struct tbg_wire *w)
 	return 0;
 }
 
-/* Whether BPF may remove what conntrack, built in or a module, knows of a connection. */
-static bool has_conntrack(void)
-{
-	struct btf *kernel = btf__load_vmlinux_btf(), *module;
-	bool ret = kernel && btf__find_by_name_kind(kernel, "bpf_ct_change_timeout",
-						    BTF_KIND_FUNC) > 0;
-
-	module = kernel && !ret ? btf__load_module_btf("nf_conntrack", kernel) : NULL;
-	if (module && !libbpf_get_error(module))
-		ret = btf__find_by_name_kind(module, "bpf_ct_change_timeout",
-					     BTF_KIND_FUNC) > 0;
-	btf__free(module);
-	btf__free(kernel);
-	return ret;
-}
-
 static int own_load(struct tbg_wire *w)
 {
 	int err;
@@ -164,7 +148,7 @@ static int own_load(struct tbg_wire *w)
 				     &w->plan) : -errno;
 	err = err ?: bpf_map__set_max_entries(w->own->maps.tbg_tcbs, w->plan.conns);
 	if (!err)
-		w->own->rodata->tbg_conntrack = has_conntrack();
+		w->own->rodata->tbg_conntrack = w->late.forgets;
 	err = err ?: tbg_wire_bpf__load(w->own);
 	if (err) {
 		tbg_wire_bpf__destroy(w->own);
@@ -177,23 +161,32 @@ static int own_load(struct tbg_wire *w)
 	return 0;
 }
 
-/* Whether the kernel makes sockets late in this namespace: not without SYN cookies. */
-static bool has_cookies(void)
+/* Whether wire is to own connections, as far as the kernel, its routes and firewall let it. */
+static bool wants_own(struct tbg_wire *w)
 {
-	return tbg_sysctl("/proc/sys/net/ipv4/tcp_syncookies", 0);
-}
-
-/* XDP follows translated flows alone. */
-static bool wants_xdp(const struct tbg_wire *w)
-{
-	return strstr(w->wanted, ":xdp");
+	if (!w->late.can)
+		return false;
+	tbg_routes_open(&w->routes);
+	tbg_births_open(&w->births, w->births_wanted, w->late.forgets, &w->routes);
+	if (w->births.mode != TBG_BIRTHS_NONE)
+		return true;
+	snprintf(w->late.why, sizeof(w->late.why), "%s", w->births.why);
+	return false;
 }
 
 /* Every connection is wire's or the kernel's where that can be, else it is translated. */
 static int load_either(struct tbg_wire *w)
 {
-	if (w->late_sockets && !wants_xdp(w) && has_cookies() && !own_load(w))
-		return 0;
+	if (wants_own(w)) {
+		int err = own_load(w);
+
+		if (!err)
+			return 0;
+		snprintf(w->late.why, sizeof(w->late.why), "its programs cannot be loaded: %s%s%s",
+			 strerror(-err), w->load_log[0] ? "; " : "", w->load_log);
+	}
+	tbg_births_close(&w->births);
+	tbg_routes_close(&w->routes);
 	w->load_log[0] = 0;
 	return translate_load(w);
 }
@@ -297,16 +290,19 @@ static int guard_open(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 /* What the packets of connections without a socket have from routes and settings. */
 static void routes_set(struct tbg_wire *w)
 {
+	const struct tbg_route_maps maps = {
+		.ways_fd = bpf_map__fd(w->own->maps.tbg_ways),
+		.aboves_fd = bpf_map__fd(w->own->maps.tbg_aboves),
+		.vrfs_fd = bpf_map__fd(w->own->maps.tbg_vrfs),
+	};
 	struct tbg_routes *r = &w->routes;
 	struct tbg_knob *knob = w->maps.knob;
-	int vrfs = tbg_vrfs_look(bpf_map__fd(w->own->maps.tbg_vrfs));
+	int on[TBG_IFACES_MAX];
 
-	if (vrfs < 0) {
-		r->left = TBG_LEFT_ALL;
-		snprintf(r->why, sizeof(r->why), "interfaces in VRFs cannot be followed: %s",
-			 strerror(-vrfs));
-	}
-	knob->vrfs = w->tcbs.vrfs = !!vrfs;
+	for (unsigned int i = 0; i < w->on.nr; i++)
+		on[i] = w->on.at[i].ifindex;
+	tbg_routes_set(r, &maps, on, w->on.nr);
+	knob->vrfs = w->tcbs.vrfs = !!r->vrfs;
 	knob->segs_max = r->segs_max;
 	knob->mss_max = r->mss_max;
 	knob->challenge_ms = r->challenge_ms;
@@ -321,9 +317,8 @@ static int set_own(struct tbg_wire *w)
 
 	if (!w->own)
 		return 0;
-	tbg_routes_open(&w->routes);
 	routes_set(w);
-	tbg_births_open(&w->births, w->births_wanted, w->own->rodata->tbg_conntrack, &w->routes);
+	tbg_births_look(&w->births, &w->routes);	/* an interface's VRF may be one too many */
 	knob->births = w->births.mode;
 	return draw(knob->cookie, sizeof(knob->cookie));
 }
@@ -372,13 +367,13 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 	w->guard.cgroup_fd = -1;
 	w->on.pins.dir_fd = -1;
 	w->births = (struct tbg_births){ .tables = { -1, -1 } };
-	w->late_sockets = late_sockets;
 	w->births_wanted = births;
 	w->wanted = strdup(ifaces);
 	if (!w->wanted) {
 		free(w);
 		return -ENOMEM;
 	}
+	tbg_late_look(&w->late, late_sockets, ifaces);
 	w->listeners_nr = nr < TBG_LISTENER_MAX ? nr : TBG_LISTENER_MAX;
 	memcpy(w->listeners, listeners, w->listeners_nr * sizeof(*listeners));
 	err = load(w, ret_msg, msg_len);
@@ -409,6 +404,8 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 	err = tbg_interfaces_open(&w->on, ret_msg, msg_len);
 	if (err)
 		goto out;
+	if (w->own)
+		routes_set(w);		/* for those that it is on now */
 	*ret = w;
 	return 0;
 out:
@@ -511,6 +508,11 @@ bool tbg_wire_owns(const struct tbg_wire *w)
 	return w->own;
 }
 
+const char *tbg_wire_late_off(const struct tbg_wire *w)
+{
+	return w->own ? "" : w->late.why;
+}
+
 const struct tbg_births *tbg_wire_births(const struct tbg_wire *w)
 {
 	return w->own ? &w->births : NULL;
@@ -583,13 +585,13 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 	if (now_ns - w->swept_ns < TBG_SWEEP_NS)
 		return;
 	w->swept_ns = now_ns;
-	if (w->own) {
+	if (w->own)
 		tbg_tcbs_sweep(&w->tcbs, now_ns, w->draining);
-		births_look(w);		/* iptables-legacy sends no news */
-	} else {
+	else
 		tbg_flows_sweep(&w->flows, now_ns);
-	}
 	tbg_interfaces_follow(&w->on, now_ns);
+	if (w->own)
+		births_look(w);		/* iptables-legacy sends no news */
 	tbg_unfollowed_tick(&w->unfollowed, &w->maps);
 }
 

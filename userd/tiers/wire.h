@@ -83,6 +83,9 @@ void tbg_wire_own_each(const struct tbg_wire *w,
 /* Whether connections are wire's or the kernel's, none of them both. */
 bool tbg_wire_owns(const struct tbg_wire *w);
 
+/* Why every connection has a socket; "": not every one has. */
+const char *tbg_wire_late_off(const struct tbg_wire *w);
+
 /* Who answers SYNs, of such; NULL: the kernel all of them. By the control thread. */
 const struct tbg_births *tbg_wire_births(const struct tbg_wire *w);
 

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What late sockets need of the kernel, by its BTF and settings: no program is loaded to
+ * find out. See late.h.
+ */
+#include "tiers/late.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+
+#include "os/sysctl.h"
+
+static bool has_function(const struct btf *btf, const char *name)
+{
+	return btf && btf__find_by_name_kind(btf, name, BTF_KIND_FUNC) > 0;
+}
+
+/* Built in, or of a module that is loaded. */
+static bool has_conntrack(struct btf *kernel)
+{
+	static const char name[] = "bpf_ct_change_timeout";
+	struct btf *module;
+	bool ret = has_function(kernel, name);
+
+	module = kernel && !ret ? btf__load_module_btf("nf_conntrack", kernel) : NULL;
+	if (module && !libbpf_get_error(module)) {
+		ret = has_function(module, name);
+		btf__free(module);
+	}
+	return ret;
+}
+
+void tbg_late_look(struct tbg_late *ret, bool wanted, const char *ifaces)
+{
+	struct btf *kernel;
+
+	*ret = (struct tbg_late){ 0 };
+	if (!wanted) {
+		strcpy(ret->why, "set by --late-sockets");
+	} else if (strstr(ifaces, ":xdp")) {
+		strcpy(ret->why, "XDP follows connections that have a socket");
+	} else if (!tbg_sysctl("/proc/sys/net/ipv4/tcp_syncookies", 0)) {
+		strcpy(ret->why, "net.ipv4.tcp_syncookies is 0");
+	} else {
+		kernel = btf__load_vmlinux_btf();
+		ret->can = has_function(kernel, "bpf_sk_assign_tcp_reqsk");
+		ret->forgets = ret->can && has_conntrack(kernel);
+		if (!ret->can)
+			strcpy(ret->why, "the kernel makes no sockets late; Linux 6.9 and newer does");
+		btf__free(kernel);
+	}
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Routes as the longest match of a remote address; see ways.h. The local table comes first
+ * in the kernel: its addresses are whole, so the longest match finds them first, too.
+ */
+#include "tiers/ways.h"
+
+#include <errno.h>
+#include <linux/rtnetlink.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <bpf/bpf.h>
+
+#include "tiers/links.h"
+#include "tiers/netlink.h"
+
+#define LOOPBACK 1	/* LOOPBACK_IFINDEX: by it answers go to addresses of this host */
+
+void tbg_ways_begin(struct tbg_ways *w)
+{
+	w->nr = 0;
+	w->read = true;
+}
+
+void tbg_ways_close(struct tbg_ways *w)
+{
+	free(w->at);
+	free(w->set);
+	*w = (struct tbg_ways){ 0 };
+}
+
+static uint32_t number_of(const struct nlmsghdr *h, uint16_t type)
+{
+	const struct nlattr *a = tbg_attr_of(h, sizeof(struct rtmsg), type);
+
+	return a && mnl_attr_validate(a, MNL_TYPE_U32) >= 0 ? mnl_attr_get_u32(a) : 0;
+}
+
+/* One interface more; none of them, where there are too many. */
+static void iface_add(struct tbg_way *way, uint32_t ifindex)
+{
+	for (int i = 0; i < TBG_WAY_IFACES; i++) {
+		if (way->ifindex[i] == ifindex)
+			return;
+		if (!way->ifindex[i]) {
+			way->ifindex[i] = ifindex;
+			return;
+		}
+	}
+	memset(way, 0, sizeof(*way));
+}
+
+static void hops_add(struct tbg_way *way, const struct nlmsghdr *h)
+{
+	const struct nlattr *several = tbg_attr_of(h, sizeof(struct rtmsg), RTA_MULTIPATH);
+	const struct rtnexthop *hop;
+	int len;
+
+	if (!several) {
+		iface_add(way, number_of(h, RTA_OIF));
+		return;
+	}
+	hop = mnl_attr_get_payload(several);
+	len = mnl_attr_get_payload_len(several);
+	for (; RTNH_OK(hop, len); len -= RTNH_ALIGN(hop->rtnh_len), hop = RTNH_NEXT(hop))
+		if (!(hop->rtnh_flags & RTNH_F_DEAD))
+			iface_add(way, hop->rtnh_ifindex);
+}
+
+/* The metric, then the preference that a router has announced (RFC 4191). */
+static uint64_t rank_of(const struct nlmsghdr *h)
+{
+	/* medium, high, reserved, low (RFC 4191 2.1) */
+	static const unsigned char places[4] = { 1, 0, 1, 2 };
+	const struct nlattr *pref = tbg_attr_of(h, sizeof(struct rtmsg), RTA_PREF);
+	unsigned int place = 1;
+
+	if (pref && mnl_attr_validate(pref, MNL_TYPE_U8) >= 0)
+		place = places[mnl_attr_get_u8(pref) & 3];
+	return (uint64_t)number_of(h, RTA_PRIORITY) << 2 | place;
+}
+
+static bool key_of(const struct nlmsghdr *h, struct tbg_way_key *ret)
+{
+	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
+	const struct nlattr *to = tbg_attr_of(h, sizeof(*rt), RTA_DST);
+	bool v4 = rt->rtm_family == AF_INET;
+	size_t size = v4 ? 4 : 16;
+
+	*ret = (struct tbg_way_key){ .bits = rt->rtm_dst_len + (v4 ? 96 : 0) };
+	if (v4)
+		memset((char *)ret->remote + 10, 0xff, 2);
+	if (ret->bits > 128 || (to && mnl_attr_get_payload_len(to) != size))
+		return false;
+	if (to)
+		memcpy((char *)ret->remote + 16 - size, mnl_attr_get_payload(to), size);
+	return true;
+}
+
+static struct tbg_way_entry *entry_new(struct tbg_ways *w)
+{
+	if (w->nr == w->room) {
+		unsigned int room = w->room ? 2 * w->room : 64;
+		struct tbg_way_entry *at = realloc(w->at, room * sizeof(*at));
+
+		if (!at)
+			return NULL;
+		w->at = at;
+		w->room = room;
+	}
+	return &w->at[w->nr++];
+}
+
+const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h)
+{
+	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
+	uint32_t table = number_of(h, RTA_TABLE) ?: rt->rtm_table;
+	struct tbg_way_entry e = { .rank = rank_of(h) }, *at;
+
+	if (table == RT_TABLE_DEFAULT)
+		return "is in the table default";
+	if ((rt->rtm_family != AF_INET && rt->rtm_family != AF_INET6) ||
+	    (table != RT_TABLE_MAIN && table != RT_TABLE_LOCAL) || rt->rtm_flags & RTNH_F_DEAD)
+		return NULL;
+	switch (rt->rtm_type) {
+	case RTN_UNICAST:
+		hops_add(&e.way, h);
+		break;
+	case RTN_LOCAL:
+		iface_add(&e.way, LOOPBACK);
+		break;
+	case RTN_BROADCAST:
+	case RTN_ANYCAST:
+	case RTN_MULTICAST:
+		return NULL;		/* no client has one */
+	}
+	if (rt->rtm_src_len)
+		return "is for some sources alone";
+	if (rt->rtm_tos)
+		return "is for one TOS alone";
+	if (!key_of(h, &e.key))
+		return "cannot be read";
+	if (w->nr == TBG_WAYS_MAX)
+		return "is beyond the 65536th";
+	at = entry_new(w);
+	if (!at)
+		return "finds no memory";
+	*at = e;
+	return NULL;
+}
+
+static int key_order(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(struct tbg_way_key));	/* the first of an entry */
+}
+
+static int entry_order(const void *a, const void *b)
+{
+	const struct tbg_way_entry *x = a, *y = b;
+	int ret = key_order(a, b);
+
+	return ret ?: (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* One entry for each key: the least rank's, which several may have. */
+static void join(struct tbg_ways *w)
+{
+	unsigned int nr = 0;
+
+	qsort(w->at, w->nr, sizeof(*w->at), entry_order);
+	for (unsigned int i = 0; i < w->nr; i++) {
+		struct tbg_way_entry *last = nr ? &w->at[nr - 1] : NULL, *e = &w->at[i];
+
+		if (!last || key_order(last, e)) {
+			w->at[nr++] = *e;
+			continue;
+		}
+		for (int j = 0; j < TBG_WAY_IFACES && last->rank == e->rank &&
+				last->way.ifindex[0] && e->way.ifindex[j]; j++)
+			iface_add(&last->way, e->way.ifindex[j]);
+	}
+	w->nr = nr;
+}
+
+/* New ones first: an address may be without its way for a moment, never with a wrong one. */
+int tbg_ways_set(struct tbg_ways *w, int map_fd)
+{
+	const struct tbg_way_entry *old = w->set, *end = w->set + w->set_nr, *e;
+	struct tbg_way_entry *keep;
+
+	if (!w->read)
+		return 0;
+	join(w);
+	keep = malloc((w->nr ?: 1) * sizeof(*keep));
+	if (!keep)
+		return -ENOMEM;
+	for (e = w->at; e < w->at + w->nr; e++) {
+		for (; old < end && key_order(old, e) < 0; old++)
+			bpf_map_delete_elem(map_fd, &old->key);
+		if (old < end && !key_order(old, e) &&
+		    !memcmp(&old++->way, &e->way, sizeof(e->way)))
+			continue;
+		if (bpf_map_update_elem(map_fd, &e->key, &e->way, BPF_ANY)) {
+			int err = -errno;
+
+			free(keep);
+			return err;
+		}
+	}
+	for (; old < end; old++)
+		bpf_map_delete_elem(map_fd, &old->key);
+	memcpy(keep, w->at, w->nr * sizeof(*keep));
+	free(w->set);
+	w->set = keep;
+	w->set_nr = w->nr;
+	w->read = false;
+	return 0;
+}
+
+static int above_set(const struct tbg_links *links, int map_fd, uint32_t above, int below)
+{
+	struct tbg_above_key key = { .above = above, .below = below };
+	int vlan = tbg_links_above(links, above, below);
+	uint32_t value = vlan;
+
+	if (vlan >= 0)
+		return bpf_map_update_elem(map_fd, &key, &value, BPF_ANY) ? -errno : 0;
+	bpf_map_delete_elem(map_fd, &key);
+	return 0;
+}
+
+/* What was an interface's and is no more is of no harm: no way leads by it. */
+int tbg_ways_aboves(const struct tbg_ways *w, const struct tbg_links *links, int map_fd,
+		    const int *below, unsigned int nr)
+{
+	uint32_t last = 0;
+
+	for (unsigned int i = 0; i < w->set_nr; i++)
+		for (int j = 0; j < TBG_WAY_IFACES && w->set[i].way.ifindex[j]; j++) {
+			uint32_t above = w->set[i].way.ifindex[j];
+
+			if (above == last)	/* routes by one interface come in rows */
+				continue;
+			last = above;
+			for (unsigned int k = 0; k < nr; k++) {
+				int err = (int)above == below[k] ? 0 :
+					  above_set(links, map_fd, above, below[k]);
+
+				if (err)
+					return err;
+			}
+		}
+	return 0;
+}
