@@ -250,7 +250,9 @@ int tbg_ingress(struct __sk_buff *skb)
 		if (!f)
 			return TC_ACT_SHOT;
 	}
-	if (!p->payload_len) {
+	/* what is no acknowledgement is never a request, whatever it carries */
+	if (!p->payload_len ||
+	    (f && (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) != TBG_TCP_ACK)) {
 		act = tbg_on_shared(skb, s, &key, f);
 		/* a fragment may end behind the TCP header */
 		if (act == TBG_NOT_YET && !p->frag)

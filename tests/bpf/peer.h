@@ -32,7 +32,14 @@
 #include "abi/event.h"
 #include "abi/knob.h"
 #include "abi/stats.h"
+#ifdef PEER_LATE		/* connections without a socket */
+#include "abi/tcb.h"
+#include "bpf/wire.skel.h"
+#define PEER_BPF(x) tbg_wire_bpf##x
+#else
 #include "bpf/translate.skel.h"
+#define PEER_BPF(x) tbg_translate_bpf##x
+#endif
 #include "core/csum.h"
 #include "core/key.h"
 
@@ -43,9 +50,9 @@
 #define SERVER_ISN 900000
 #define CLIENT_ISN 4294967000u	/* wraps soon */
 
-static struct tbg_translate_bpf *bpf;
+static struct PEER_BPF() *bpf;
 static struct tbg_knob *knob;
-static struct tbg_conn_word *conns;
+__attribute__((unused)) static struct tbg_conn_word *conns;
 static unsigned char *blobs_2k, *blobs_68k;
 
 /* One side of the simulated connection. */
@@ -105,7 +112,7 @@ static bool load(void)
 
 	if (bpf)
 		return true;
-	bpf = tbg_translate_bpf__open();
+	bpf = PEER_BPF(__open)();
 	if (!bpf)
 		return false;
 	bpf->rodata->tbg_sockets = 0;
@@ -116,26 +123,30 @@ static bool load(void)
 		    strstr(name, "heat") || strstr(name, "conns") ||
 		    strstr(name, "owners") ||
 		    strstr(name, "slots") || strstr(name, "retired") ||
-		    strstr(name, "flows"))
+		    strstr(name, "flows") || strstr(name, "tcbs"))
 			bpf_map__set_max_entries(map, SLOTS);
 	}
-	if (tbg_translate_bpf__load(bpf))
+	if (PEER_BPF(__load)(bpf))
 		return false;
 	knob = map_mmap(bpf->maps.tbg_knob);
-	conns = map_mmap(bpf->maps.tbg_conns);
 	blobs_2k = map_mmap(bpf->maps.tbg_blob_2K);
 	blobs_68k = map_mmap(bpf->maps.tbg_blob_68K);
 	answer = bpf_program__fd(bpf->progs.tbg_answer);
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_tail), &zero, &answer, 0);
+#ifndef PEER_LATE
+	conns = map_mmap(bpf->maps.tbg_conns);
+	if (!conns)
+		return false;
 	for (uint32_t i = 0; i < SLOTS; i++)
 		bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_slots), NULL, &i, 0);
+#endif
 	knob->answer = 1;
 	knob->listener[0].port = htons(80);
 	knob->listener[1].port = htons(80);
 	knob->listener[1].v6 = 1;
 	knob->ports[1] |= 1ull << (80 - 64);
 	set_clock(784111777);
-	return knob && conns && blobs_2k && blobs_68k;
+	return knob && blobs_2k && blobs_68k;
 }
 
 #define NEED_BPF()							\
@@ -160,6 +171,7 @@ static uint64_t stat_at(size_t off)
 	return sum;
 }
 
+__attribute__((unused))
 static uint64_t counted(enum tbg_why why)
 {
 	return stat_at(offsetof(struct tbg_stats, why) + why * sizeof(uint64_t));
@@ -288,12 +300,14 @@ static struct tbg_flow_key key_of(const struct peer *p)
 	return k;
 }
 
+#ifndef PEER_LATE
 static bool flow_of(const struct peer *p, struct tbg_flow *ret)
 {
 	struct tbg_flow_key k = key_of(p);
 
 	return !bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, ret);
 }
+#endif
 
 static uint16_t tcp_sum(const struct frame *f, bool v6)
 {
@@ -389,6 +403,7 @@ static int ingress(struct frame *f)
 	return run(bpf->progs.tbg_ingress, f);
 }
 
+#ifndef PEER_LATE
 static int egress(struct frame *f)
 {
 	return run(bpf->progs.tbg_egress, f);
@@ -424,6 +439,7 @@ static int yield(const struct peer *p, uint32_t written, struct tbg_yield *ret)
 	ret->commit = 1;
 	return yield_ask(ret);
 }
+#endif
 
 static struct tcphdr *tcp_of(struct frame *f, const struct peer *p)
 {
@@ -445,6 +461,7 @@ static uint32_t now_ms(void)
 	return mono_ns() / 1000000;
 }
 
+#ifndef PEER_LATE
 /* The handshake, as far as the programs see it. */
 static void handshake(struct peer *p)
 {
@@ -608,5 +625,6 @@ static bool passes(struct peer *p, uint8_t flags, const char *data,
 	p->seq += strlen(data);
 	return true;
 }
+#endif
 
 #endif

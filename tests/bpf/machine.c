@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Connections without a socket as a state machine (RFC 9293 3.10.7): random segments by
+ * BPF_PROG_TEST_RUN, and a small model that tells before each one what may come of it and
+ * what the connection is then. No two bytes of the stream that leave for one number differ.
+ * Needs root. Attaches nothing.
+ *
+ *	TBG_SEGMENTS=3000000	segments in all
+ *	TBG_SEED=7		repeats a run
+ */
+#define PEER_LATE
+#include "peer.h"
+
+#include <sched.h>
+
+#define EACH 40			/* segments to a connection, or until it is over */
+#define WINDOW 500		/* field of either side, by 7 bits */
+#define STREAM 65536
+#define CLOSE "Connection: close\r\n"
+
+/* What may come of a segment. */
+enum { UP = 1, DROP = 2, ACK = 4, FIN = 8, RST = 16, DATA = 32 };
+
+static const char *const outcomes[] = { "up", "dropped", "acknowledged", "FIN", "RST", "data" };
+
+/* What clients send, and whether wire answers it. */
+static const struct {
+	const char *text;
+	bool hit, close;
+} payloads[] = {
+	{ "GET /a HTTP/1.1\r\nHost: test\r\n\r\n", true, false },
+	{ "GET /a HTTP/1.1\r\nHost: test\r\nAccept: */*\r\n\r\n", true, false },
+	{ "GET /a HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n", true, true },
+	{ "GET /none HTTP/1.1\r\nHost: test\r\n\r\n", false, false },
+	{ "GET /a HT", false, false },
+	{ "\r\n", false, false },
+};
+
+struct model {
+	bool there, timed, lossy, unsure;	/* unsure: of what repeats change, time decides */
+	int state;
+	uint32_t iss, rcv, snd, acked, recent, dups;
+	uint32_t req_seq, req_len, seq, len;	/* the last exchange */
+	unsigned char stream[STREAM];		/* from iss on */
+	bool sent[STREAM];
+};
+
+struct seg {
+	uint8_t flags;
+	uint32_t seq, ack, tsval, len;
+	int payload;			/* in payloads, or -1 */
+};
+
+static struct model m;
+static uint32_t reply_len;
+static uint64_t seed, random_state;
+
+static uint32_t draw(uint32_t below)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 7;
+	random_state ^= random_state << 17;
+	return (random_state >> 16) % below;
+}
+
+static bool after(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) > 0;
+}
+
+/* --- the model ------------------------------------------------------------ */
+
+static bool has_closed(void)
+{
+	return m.state >= TBG_TCB_LAST_ACK;
+}
+
+static uint32_t next(void)
+{
+	return m.snd + has_closed();
+}
+
+static bool is_within(uint32_t ack)
+{
+	return ack - m.seq < m.len && !after(m.acked, ack);
+}
+
+static bool is_old(const struct seg *g)
+{
+	return m.timed && after(m.recent, g->tsval);
+}
+
+static void take_ack(uint32_t ack, uint32_t most)
+{
+	if (after(ack, m.acked) && !after(ack, most))
+		m.acked = ack;
+}
+
+static int on_syn(const struct seg *g)
+{
+	if (m.state != TBG_TCB_TIME_WAIT || is_old(g) ||
+	    !(after(g->seq, m.rcv) || (m.timed && after(g->tsval, m.recent))))
+		return ACK;
+	m.there = false;
+	return UP;
+}
+
+static int on_rst(const struct seg *g)
+{
+	bool behind_fin = g->seq + 1 == m.rcv && has_closed() && m.state != TBG_TCB_FIN_WAIT;
+
+	if (g->seq == m.rcv || behind_fin) {
+		m.there = false;
+		return DROP;
+	}
+	return g->seq - m.rcv < WINDOW << 7 ? ACK : DROP;
+}
+
+static int on_fin(const struct seg *g)
+{
+	uint32_t most = next();
+
+	if (g->seq == m.rcv && m.state <= TBG_TCB_FIN_WAIT && m.state != TBG_TCB_LAST_ACK) {
+		m.state = m.state == TBG_TCB_OPEN ? TBG_TCB_LAST_ACK : TBG_TCB_TIME_WAIT;
+		m.rcv++;
+	}
+	take_ack(g->ack, most);
+	if (m.timed && after(g->tsval, m.recent))
+		m.recent = g->tsval;
+	return g->ack != next() && m.state != TBG_TCB_FIN_WAIT ? FIN : ACK;
+}
+
+/* The last reply again, or time says that it is on its way. */
+static int repeat(void)
+{
+	m.unsure = true;
+	return DATA | DROP;
+}
+
+static int on_ack(const struct seg *g)
+{
+	bool lost = false;
+
+	if (after(g->ack, m.acked)) {
+		m.acked = g->ack;
+		m.dups = 0;
+		lost = m.lossy && is_within(g->ack);
+	} else if (is_within(g->ack) && m.dups < 3) {
+		m.dups++;
+	}
+	if (m.timed && g->seq == m.rcv && after(g->tsval, m.recent))
+		m.recent = g->tsval;
+	if (m.state == TBG_TCB_LAST_ACK && g->ack == next()) {
+		m.there = false;
+		return DROP;
+	}
+	return lost || (is_within(g->ack) && m.dups == 3) ? repeat() : DROP;
+}
+
+static int on_bare(const struct seg *g)
+{
+	bool fin = g->flags & TH_FIN;
+
+	if (g->flags & TH_SYN || after(g->ack, next()) || (int32_t)(g->ack - m.acked) < -65535 ||
+	    (!fin && g->seq - m.rcv > WINDOW << 7) || is_old(g))
+		return ACK;
+	if (!fin)
+		return on_ack(g);
+	return g->seq == m.rcv || (g->seq + 1 == m.rcv && has_closed()) ? on_fin(g) : ACK;
+}
+
+/* Data behind our FIN is taken and thrown away. */
+static int on_late_data(const struct seg *g)
+{
+	uint32_t end = g->seq + g->len;
+
+	if (!after(g->seq, m.rcv) && after(end, m.rcv)) {
+		m.rcv = end;
+		if (g->flags & TH_FIN) {
+			m.rcv++;
+			m.state = TBG_TCB_TIME_WAIT;
+		}
+	}
+	if (g->ack - m.acked <= next() - m.acked)
+		m.acked = g->ack;
+	return ACK;
+}
+
+/* In order, but not for wire: nobody listens here, so that it gets the end. */
+static int on_miss(const struct seg *g)
+{
+	m.state = g->flags & TH_FIN ? TBG_TCB_LAST_ACK : TBG_TCB_FIN_WAIT;
+	m.rcv += g->len + !!(g->flags & TH_FIN);
+	m.acked = g->ack;
+	return FIN;
+}
+
+static int on_hit(const struct seg *g)
+{
+	m.req_seq = g->seq;
+	m.req_len = g->len;
+	m.seq = g->ack;
+	m.len = reply_len + (payloads[g->payload].close ? strlen(CLOSE) : 0);
+	m.rcv += g->len;
+	m.snd += m.len;
+	m.acked = g->ack;
+	m.recent = g->tsval;
+	m.dups = 0;
+	if (payloads[g->payload].close)
+		m.state = TBG_TCB_FIN_WAIT;
+	return DATA;
+}
+
+static int on_payload(const struct seg *g)
+{
+	if (is_within(g->ack) && after(m.req_seq + m.req_len, g->seq) &&
+	    after(g->seq + g->len, m.req_seq))
+		return repeat();
+	if (m.state == TBG_TCB_FIN_WAIT)
+		return on_late_data(g);
+	if (g->seq != m.rcv || m.state != TBG_TCB_OPEN || g->ack - m.acked > m.snd - m.acked ||
+	    is_old(g))
+		return ACK;
+	if ((g->flags & ~TH_PUSH) != TH_ACK || m.lossy || g->ack != m.snd ||
+	    !payloads[g->payload].hit)
+		return on_miss(g);
+	return on_hit(g);
+}
+
+static int predict(const struct seg *g)
+{
+	m.unsure = false;
+	if (!m.there)
+		return UP;
+	if ((g->flags & (TH_SYN | TH_ACK | TH_RST)) == TH_SYN)
+		return on_syn(g);
+	if (g->flags & TH_RST)
+		return on_rst(g);
+	if (!(g->flags & TH_ACK))
+		return DROP;
+	if (g->flags & TH_SYN)
+		return ACK;
+	return g->len ? on_payload(g) : on_bare(g);
+}
+
+/* --- what is ------------------------------------------------------------- */
+
+static int outcome_of(struct frame *f, const struct peer *p, int verdict)
+{
+	uint8_t flags = ((unsigned char *)tcp_of(f, p))[13];
+	unsigned int len;
+
+	if (verdict == PASS)
+		return UP;
+	if (verdict == SHOT)
+		return DROP;
+	if (verdict != REDIRECT)
+		return 0;
+	data_of(f, p, &len);
+	return len ? DATA : flags & TH_RST ? RST : flags & TH_FIN ? FIN : ACK;
+}
+
+/* What is wrong with a segment that wire has sent. */
+static const char *fault_of(struct frame *f, const struct peer *p, int outcome)
+{
+	struct tcphdr *t = tcp_of(f, p);
+	uint32_t seq = ntohl(t->seq), ack = ntohl(t->ack_seq);
+	unsigned int len, at = seq - m.iss;
+	char *data = data_of(f, p, &len);
+
+	if (tcp_sum(f, p->v6) != 0xffff || (!p->v6 && tbg_csum_bytes(f->b + 14, 20) != 0xffff))
+		return "checksum";
+	if (f->b[0] != 0xbb || f->b[6] != 0xaa)
+		return "Ethernet addresses";
+	if (outcome != DATA) {
+		if (ack != m.rcv)
+			return "acknowledgement";
+		return seq == (outcome == FIN ? m.snd : next()) ? NULL : "number";
+	}
+	if (after(ack, m.rcv) || at + len > STREAM)
+		return "acknowledgement, or too much";
+	if (after(seq + len, m.snd))
+		return "bytes that are not given";
+	for (unsigned int i = 0; i < len; i++) {
+		if (m.sent[at + i] && m.stream[at + i] != (unsigned char)data[i])
+			return "other bytes than before";
+		m.stream[at + i] = data[i];
+		m.sent[at + i] = true;
+	}
+	return NULL;
+}
+
+/* How the connection itself differs from the model's. */
+static const char *differs(const struct peer *p)
+{
+	struct tbg_tcb_key key = { .ends = key_of(p) };
+	struct tbg_tcb t;
+	bool there = !bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_tcbs), &key, &t);
+
+	if (there != m.there)
+		return there ? "it is still there" : "it is gone";
+	if (!there)
+		return NULL;
+	if (m.unsure) {
+		if (after(m.acked, t.acked) || after(t.acked, m.snd))
+			return "acknowledged";
+		m.acked = t.acked;
+		m.dups = t.dups;
+		m.lossy = t.flags & TBG_TCB_LOSSY;
+	}
+	return t.state != m.state ? "state" : t.rcv_nxt != m.rcv ? "rcv_nxt" :
+	       t.snd_nxt != m.snd ? "snd_nxt" : t.acked != m.acked ? "acknowledged" :
+	       m.timed && t.tsrecent != m.recent ? "the client's timestamp" : NULL;
+}
+
+/* --- segments ------------------------------------------------------------ */
+
+/* A connection that has just begun, as its birth leaves it. */
+static void begin(struct peer *p, uint32_t nr)
+{
+	struct tbg_tcb_key key;
+	struct tbg_tcb t = {
+		.tsoff = 777, .tsrecent = 5000, .ifindex = 1, .flowinfo = htonl(0x60000000),
+		.win = htons(WINDOW), .mss = 1440, .peer_mss = 1452, .wscale = 0x77,
+		.flags = TBG_TCB_SACK | TBG_TCB_WSCALE, .ttl = 64, .seen_ms = now_ms(),
+		.mac = { 0xbbbb, 0xbbbb, 0xbbbb }, .own = { 0xaaaa, 0xaaaa, 0xaaaa },
+	};
+
+	*p = (struct peer){ .v6 = nr & 1, .ts = nr & 2, .port = 1024 + nr % 60000,
+			    .window = WINDOW };
+	memset(&m, 0, sizeof(m));
+	m.there = true;
+	m.timed = p->ts;
+	m.state = TBG_TCB_OPEN;
+	m.iss = m.snd = m.acked = nr % 3 ? draw(1u << 31) * 2 : -500u;
+	m.rcv = nr % 5 ? draw(1u << 31) * 2 : -100u;
+	m.recent = 5000;
+	t.flags |= (p->v6 ? TBG_FLOW_V6 : TBG_TCB_DF) | (p->ts ? TBG_FLOW_TS : 0);
+	t.rcv_nxt = m.rcv;
+	t.snd_nxt = t.acked = m.snd;
+	t.born_ms = t.seen_ms;
+	t.tsval = t.born_ms + t.tsoff;
+	key = (struct tbg_tcb_key){ .ends = key_of(p) };
+	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_tcbs), &key, &t, 0);
+}
+
+static uint32_t number(uint32_t right, uint32_t other)
+{
+	static const int32_t near[] = { -1, 1, -2, 7, -30, 100, -65535, -65536, -70000,
+					WINDOW << 7, (WINDOW << 7) + 1, 1 << 30, INT32_MIN };
+
+	switch (draw(8)) {
+	case 0:
+		return right + near[draw(sizeof(near) / sizeof(*near))];
+	case 1:
+		return other;
+	case 2:
+		return draw(4) ? right : draw(1u << 31) * 2;
+	}
+	return right;
+}
+
+static void segment_draw(struct seg *g)
+{
+	static const uint8_t odd[] = {
+		TH_SYN, TH_RST, TH_RST | TH_ACK, TH_SYN | TH_ACK, 0, TH_FIN, TH_FIN | TH_ACK,
+		TH_ACK | TH_URG, TH_SYN | TH_RST, TH_PUSH, TH_FIN | TH_ACK | TH_PUSH,
+		TH_SYN | TH_FIN, TH_ACK | 0x40 /* ECE */,
+	};
+
+	*g = (struct seg){ .flags = TH_ACK, .payload = -1, .tsval = m.recent + draw(2) };
+	if (draw(2)) {
+		g->flags |= TH_PUSH;
+		g->payload = draw(3) ? draw(2) : draw(sizeof(payloads) / sizeof(*payloads));
+		g->len = strlen(payloads[g->payload].text);
+	}
+	if (!draw(4))
+		g->flags = odd[draw(sizeof(odd))];
+	g->seq = number(m.rcv, draw(2) ? m.req_seq : m.rcv - 1);
+	g->ack = number(draw(4) ? m.snd : next(), m.len ? m.seq + draw(m.len + 1) : m.acked);
+	if (!draw(12))
+		g->tsval = m.recent - 1 - draw(1000);
+}
+
+static const char *text_of(int set, char ret[80])
+{
+	*ret = 0;
+	for (int i = 0; i < 6; i++)
+		if (set >> i & 1)
+			strcat(strcat(ret, *ret ? " or " : ""), outcomes[i]);
+	return ret;
+}
+
+/* True: as the model has it. */
+static bool one(const struct peer *p, const struct seg *g)
+{
+	struct model was = m;
+	unsigned char o[12];
+	unsigned int n = p->ts ? ts_opt(o, g->tsval, 1) : 0;
+	const char *fault = NULL;
+	char got_text[80], want_text[80];
+	struct frame f;
+	int want, got, verdict;
+
+	segment(&f, p, true, g->flags, g->seq, g->ack, o, n,
+		g->len ? payloads[g->payload].text : "", g->len);
+	want = predict(g);
+	verdict = ingress(&f);
+	got = outcome_of(&f, p, verdict);
+	if (!(got & want))
+		fault = "outcome";
+	else if (got & (ACK | FIN | DATA))
+		fault = fault_of(&f, p, got);
+	fault = fault ?: differs(p);
+	if (!fault)
+		return true;
+	ktap_note("wrong %s: flags %02x, seq rcv%+d, ack snd%+d, %u bytes (%d), tsval %+d; state %d, acked snd%+d, last seq snd%+d len %u: %s (verdict %d), expected %s",
+		  fault, g->flags, (int)(g->seq - was.rcv), (int)(g->ack - was.snd), g->len,
+		  g->payload, (int)(g->tsval - was.recent), was.state, (int)(was.acked - was.snd),
+		  (int)(was.seq - was.snd), was.len, text_of(got, got_text), verdict,
+		  text_of(want, want_text));
+	return false;
+}
+
+static uint64_t number_of(const char *name, uint64_t none)
+{
+	const char *text = getenv(name);
+
+	return text ? strtoull(text, NULL, 0) : none;
+}
+
+/* Whether the kernel has what these programs need; the first to load them tells. */
+static bool is_loaded(void)
+{
+	static bool ever;
+	const char *why = "";
+
+	if (!ever && unshare(CLONE_NEWNET))	/* nobody listens on port 80 */
+		why = "no namespace";
+	ever = true;
+	if (!*why && load())
+		return true;
+	ktap_note("%s", why);
+	return false;
+}
+
+/* Linux 6.9 and newer */
+static bool makes_sockets_late(void)
+{
+	FILE *f = fopen("/proc/kallsyms", "re");
+	char line[256];
+	bool ret = false;
+
+	while (f && !ret && fgets(line, sizeof(line), f))
+		ret = strstr(line, " bpf_sk_assign_tcp_reqsk\n");
+	if (f)
+		fclose(f);
+	return ret;
+}
+
+KTAP_TEST(t_random_segments_do_what_the_model_says)
+{
+	uint64_t nr = number_of("TBG_SEGMENTS", 60000), done = 0;
+	uint64_t states[TBG_TCB_STATES] = { 0 };
+	struct peer p;
+	struct seg g;
+
+	if (geteuid())
+		KTAP_SKIP("not root");
+	if (!makes_sockets_late())
+		KTAP_SKIP("before Linux 6.9: no late sockets");
+	KTAP_CHECK(is_loaded());
+	seed = number_of("TBG_SEED", mono_ns());
+	random_state = seed * 2 + 1;
+	ktap_note("TBG_SEED=%llu", (unsigned long long)seed);
+	publish("/a", 1, 7, 'a', 300);
+	reply_len = 0;
+	for (uint32_t conn = 0; done < nr; conn++) {
+		begin(&p, conn);
+		if (!reply_len) {	/* as long as all are */
+			struct frame f;
+			unsigned char o[12];
+
+			p.ts = m.timed = false;
+			segment(&f, &p, true, TH_ACK | TH_PUSH, m.rcv, m.snd, o, 0,
+				payloads[0].text, strlen(payloads[0].text));
+			KTAP_EQ(ingress(&f), REDIRECT);
+			data_of(&f, &p, &reply_len);
+			KTAP_CHECK(reply_len > 300);
+			continue;
+		}
+		for (int i = 0; i < EACH && m.there; i++, done++) {
+			segment_draw(&g);
+			if (!draw(20))
+				set_clock(784111777 + draw(200));	/* another Date from now on */
+			if (!one(&p, &g)) {
+				ktap_fail("TBG_SEED=%llu, segment %llu",
+					  (unsigned long long)seed, (unsigned long long)done);
+				return;
+			}
+			states[m.there ? m.state : TBG_TCB_HANDED]++;
+		}
+		if (m.there) {
+			struct tbg_tcb_key key = { .ends = key_of(&p) };
+
+			bpf_map_delete_elem(bpf_map__fd(bpf->maps.tbg_tcbs), &key);
+		}
+	}
+	ktap_note("%llu segments; behind them open %llu, last-ack %llu, fin-wait %llu, time-wait %llu, gone %llu",
+		  (unsigned long long)done, (unsigned long long)states[TBG_TCB_OPEN],
+		  (unsigned long long)states[TBG_TCB_LAST_ACK],
+		  (unsigned long long)states[TBG_TCB_FIN_WAIT],
+		  (unsigned long long)states[TBG_TCB_TIME_WAIT],
+		  (unsigned long long)states[TBG_TCB_HANDED]);
+	for (int i = 0; i < TBG_TCB_STATES; i++)
+		KTAP_CHECK(i == TBG_TCB_GIVING || states[i] > nr / 200);
+}
+
+KTAP_MAIN()
