@@ -66,12 +66,12 @@ static __always_inline int tbg_bare_send(struct __sk_buff *skb, struct tbg_scrat
  * (net.ipv4.tcp_invalid_ratelimit), for their sender may answer in kind.
  */
 static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scratch *s,
-					 struct tbg_tcb *f)
+					 const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	bool bare = !s->pkt.payload_len && !(s->pkt.tcp_flags & TBG_TCP_FIN);
 	__u32 now_ms = tbg_now_ms(), seq, ack, least_ms;
 	struct tbg_knob *knob = tbg_knob_get();
-	bool told = false;
+	bool told = false, owed;
 
 	least_ms = knob ? knob->challenge_ms : 0;
 	bpf_spin_lock(&f->lock);
@@ -82,8 +82,11 @@ static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scrat
 	}
 	seq = tbg_tcb_next(f);
 	ack = f->rcv_nxt;
+	owed = (__s32)(f->acked - f->snd_nxt) < 0;
 	bpf_spin_unlock(&f->lock);
 	tbg_count(TBG_WHY_CHALLENGE);
+	if (owed && !told)
+		tbg_due(key);
 	return told ? TC_ACT_SHOT : tbg_bare_send(skb, s, f, seq, ack, 0);
 }
 

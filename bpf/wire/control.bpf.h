@@ -35,7 +35,7 @@ static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch 
 		return TC_ACT_SHOT;
 	}
 	if (ahead < tbg_tcb_window(f))
-		return tbg_bare_tell(skb, s, f);
+		return tbg_bare_tell(skb, s, key, f);
 	tbg_count(TBG_WHY_DROPPED);
 	return TC_ACT_SHOT;
 }
@@ -49,7 +49,7 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 now_ms = tbg_now_ms(), seq, ack, sent, flags = 0;
-	bool left;
+	bool left, owed;
 
 	bpf_spin_lock(&f->lock);
 	sent = tbg_tcb_next(f);
@@ -76,9 +76,12 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 		seq = f->snd_nxt;
 	}
 	left = f->state != TBG_TCB_OPEN && tbg_crowd_left(f);
+	owed = (__s32)(f->acked - f->snd_nxt) < 0;
 	bpf_spin_unlock(&f->lock);
 	if (left)
 		tbg_crowd_leave(key);
+	if (owed)
+		tbg_due(key);
 	tbg_count(TBG_WHY_FIN);
 	return tbg_bare_send(skb, s, f, seq, ack, flags);
 }
@@ -88,10 +91,11 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
  * would send it again and again.
  */
 static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch *s,
-				       struct tbg_tcb *f)
+				       const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 end = p->seq + p->payload_len, now_ms = tbg_now_ms(), seq, ack;
+	bool owed;
 
 	bpf_spin_lock(&f->lock);
 	if (f->state == TBG_TCB_FIN_WAIT && (__s32)(p->seq - f->rcv_nxt) <= 0 &&
@@ -107,7 +111,10 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
 		f->acked = p->ack;
 	seq = tbg_tcb_next(f);
 	ack = f->rcv_nxt;
+	owed = (__s32)(f->acked - f->snd_nxt) < 0;
 	bpf_spin_unlock(&f->lock);
+	if (owed)
+		tbg_due(key);
 	tbg_count(TBG_WHY_CLOSING);
 	return tbg_bare_send(skb, s, f, seq, ack, 0);
 }
@@ -208,7 +215,7 @@ static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scra
 {
 	__u32 now_ms = tbg_now_ms(), seq, ack;
 	struct tbg_pkt *p = &s->pkt;
-	bool left;
+	bool left, owed;
 
 	bpf_spin_lock(&f->lock);
 	if (f->state == TBG_TCB_OPEN || f->state == TBG_TCB_HANDED) {
@@ -228,9 +235,12 @@ static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scra
 	seq = f->snd_nxt;
 	ack = f->rcv_nxt;
 	left = tbg_crowd_left(f);
+	owed = (__s32)(f->acked - f->snd_nxt) < 0;
 	bpf_spin_unlock(&f->lock);
 	if (left)
 		tbg_crowd_leave(key);
+	if (owed)
+		tbg_due(key);
 	tbg_count(TBG_WHY_CLOSING);
 	return tbg_bare_send(skb, s, f, seq, ack, TBG_TCP_FIN);
 }
@@ -293,11 +303,11 @@ static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch
 	    (__s32)(p->ack - tbg_tcb_next(f)) > 0 || (__s32)(p->ack - f->acked) < -65535 ||
 	    (ahead > tbg_tcb_window(f) && !(p->tcp_flags & TBG_TCP_FIN)) ||
 	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
-		return tbg_bare_tell(skb, s, f);
+		return tbg_bare_tell(skb, s, key, f);
 	if (p->tcp_flags & TBG_TCP_FIN) {
 		if (!ahead || (ahead == -1u && tbg_tcb_fin(f)))
 			return tbg_on_fin(skb, s, key, f);
-		return tbg_bare_tell(skb, s, f);
+		return tbg_bare_tell(skb, s, key, f);
 	}
 	switch (tbg_on_ack(skb, s, f)) {
 	case TBG_ACK_LOSS:

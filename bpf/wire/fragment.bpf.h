@@ -54,13 +54,12 @@ static __always_inline int tbg_on_fragment(struct __sk_buff *skb, struct tbg_scr
 					   const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 one = 1;
 
 	if (p->seq != f->rcv_nxt || f->state != TBG_TCB_OPEN ||
 	    p->ack - f->acked > f->snd_nxt - f->acked ||
 	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) != TBG_TCP_ACK) {
 		if (f->snd_nxt != f->acked)
-			bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
+			tbg_due(key);
 		tbg_count(TBG_WHY_DROPPED);
 		return TC_ACT_SHOT;
 	}

@@ -101,7 +101,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 				    const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 now_ms = tbg_now_ms(), one = 1, frame;
+	__u32 now_ms = tbg_now_ms(), frame;
 	struct tbg_given g = {};
 	int why;
 
@@ -118,7 +118,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 	if (tbg_hit_cut(skb, s, knob, f, &frame))
 		return 0;
 	/* its client may have the request acknowledged, and not send it again */
-	bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
+	tbg_due(key);
 	bpf_spin_lock(&f->lock);
 	why = tbg_give_take(f, p, &g, now_ms);
 	bpf_spin_unlock(&f->lock);

@@ -197,7 +197,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct bpf_tcp_req_attrs___wire a = {};
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
-	__u32 now_ms = tbg_now_ms(), one = 1;
+	__u32 now_ms = tbg_now_ms();
 	bool held, first, stays, left;
 	__u8 tried = tbg_is_plain(f, p) && !p->odd ? TBG_HAND_PLAIN : 0;
 	int err = -1;
@@ -249,7 +249,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		tbg_crowd_leave(key);
 	/* the socket acknowledges the request: its client does not send it again */
 	if (p->ack != f->snd_nxt)
-		bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
+		tbg_due(key);
 	if (first)
 		tbg_stat(handed);
 	return TBG_PASS;

@@ -128,7 +128,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 {
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
-	__u32 frame, one = 1;
+	__u32 frame;
 	int why;
 
 	why = tbg_hit_find(s, p->payload_len);
@@ -145,7 +145,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 	/* whoever brought the request is the way to its client */
 	bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
 	if (r->nr > 1)
-		bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
+		tbg_due(key);
 	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
 		return TC_ACT_SHOT;
 	tbg_hit_note(s, knob);

@@ -124,7 +124,7 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 		}
 		tbg_pkt_options(skb, s);
 		if (!tbg_syn_is_next(s, f))
-			return tbg_bare_tell(skb, s, f);
+			return tbg_bare_tell(skb, s, key, f);
 		tbg_tcb_forget(key);
 	}
 	act = tbg_end_served(knob, &s->pkt.key, s->pkt.v6) ?
@@ -307,12 +307,12 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	}
 	if (f->state == TBG_TCB_FIN_WAIT && p->payload_len &&
 	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)
-		return tbg_on_data(skb, s, f);
+		return tbg_on_data(skb, s, key, f);
 	/* out of order, old, of more than was sent, or behind a FIN */
 	if (p->seq != f->rcv_nxt || f->state != TBG_TCB_OPEN ||
 	    p->ack - f->acked > f->snd_nxt - f->acked ||
 	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
-		return tbg_bare_tell(skb, s, f);
+		return tbg_bare_tell(skb, s, key, f);
 	why = tbg_may_hit(knob, f, p);
 	if (!why) {
 		act = tbg_hit(skb, s, knob, key, f, soft);

@@ -58,8 +58,8 @@ struct {
 } tbg_aboves SEC(".maps");
 
 /*
- * Connections whose last reply has several segments, or was sent for the daemon: a
- * loss of it may show by nothing that the client sends. Writer: BPF; the daemon
+ * Connections whose last reply may be lost without anything that its client would send,
+ * see tbg_due(). Writer: BPF; the daemon
  * takes them out and looks. Full: no timer of ours.
  */
 struct {
@@ -101,6 +101,17 @@ struct {
 	__type(key, struct tbg_tcb_key);
 	__type(value, __u32);
 } tbg_stuck SEC(".maps");
+
+/*
+ * Our timer is to look after the last reply: one of several segments, or whose request a
+ * segment has acknowledged that is not its last one. The client repeats that no more.
+ */
+static __always_inline void tbg_due(const struct tbg_tcb_key *key)
+{
+	__u32 one = 1;
+
+	bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
+}
 
 static __always_inline void tbg_tcb_key_of(struct __sk_buff *skb,
 					   const struct tbg_knob *knob,
