@@ -276,6 +276,10 @@ class Lab:
            "dev", name)
         return macs[self.server], address
 
+    def bare_client(self, name: str) -> None:
+        """The clients' end of a link without any program."""
+        sh("tc", "-n", self.client, "qdisc", "del", "dev", name, "clsact", check=False)
+
     def unlink(self, name: Any) -> None:
         """Remove the link of a server that has ended, and with it its programs."""
         sh("ip", "-n", self.server, "link", "del", name, check=False)

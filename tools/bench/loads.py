@@ -62,6 +62,9 @@ class Load:
     def limit_s(self, seconds: float) -> float:
         return seconds + OVERTIME_S
 
+    def abandon(self, lab: Lab) -> None:
+        """A client had to be killed: what it would have removed at its end."""
+
 
 def weights_of(share: tuple) -> Any:
     return [1] * share[1] if isinstance(share[1], int) else share[1]
@@ -227,12 +230,14 @@ class Loop(Load):
         """rows: a list file in the format of load.c; source: from lab.nowhere()."""
         self.options = dict(options, connections=connections, list=rows)
         self.in_flight = self.descriptors = connections     # of the server: our client has none
+        self.iface = None       # where it runs
 
     def argv(self, server: Server, seconds: float, share: tuple) -> list:
         program = part("loop")
         if not os.access(program, os.X_OK):
             raise Problem("the generator `loop` is not built: run `make`")
         mac = server.lab.lead_nowhere(server.iface, server.sources[0])
+        self.iface = server.iface
         ret = [program, "--wait", "--seconds", f"{seconds:g}", "--object", part("loop.bpf.o")]
         for key, value in self.options.items():
             name = "--" + key.replace("_", "-")
@@ -240,6 +245,10 @@ class Loop(Load):
                 if one not in (None, False):
                     ret += [name] if one is True else [name, str(one)]
         return [*ret, server.iface, mac, *(str(word) for word in host_port(server))]
+
+    def abandon(self, lab: Lab) -> None:
+        """Its program would go on without it, and the server be asked for ever."""
+        lab.bare_client(self.iface)
 
     def read(self, out: str) -> dict | None:
         m = re.search(r"^(\{.*\})$", out, re.M)
@@ -472,6 +481,8 @@ def finished(lab: Lab, load: Load, procs: list, limit_s: float) -> dict:
     finally:
         for proc in procs:
             lab.end(proc)
+        if any(proc.returncode < 0 for proc in procs):
+            load.abandon(lab)
     ret = merged(results)
     if cpus:
         ret["client_cpus_of"] = cpus

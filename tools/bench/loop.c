@@ -12,7 +12,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
 #include <net/if.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -43,6 +42,7 @@
 #define WINDOWS_MAX	4096
 #define CPUS_MAX	1024
 #define HEAD_MAX	4096		/* of a sampled reply */
+#define PIECES		4096		/* of samples, between two looks at the clock */
 
 struct partial {			/* a sampled reply */
 	unsigned int sample, at;
@@ -52,8 +52,10 @@ struct partial {			/* a sampled reply */
 	long length;			/* Content-Length; -1: none */
 };
 
-struct loop_options opt = { .path = "/", .seconds = 1, .window_ms = WINDOW_MS, .status = 200, .minor = 1, .source = "10.99.1.0",
-	  .object = "loop.bpf.o" };
+struct loop_options opt = {
+	.path = "/", .seconds = 1, .window_ms = WINDOW_MS, .status = 200,
+	.minor = 1, .source = "10.99.1.0", .object = "loop.bpf.o",
+};
 
 struct loop_conf conf = {
 	.flow_nr = 64, .sample_every = 100, .ack_bytes = 14000, .timestamps = 1,
@@ -65,6 +67,7 @@ int packet_fd;
 struct sockaddr_ll to;
 static int conf_fd, counters_fd;
 static long wrong_body, wrong_length, verified;
+static volatile sig_atomic_t asked_to_end;
 
 struct totals {
 	struct loop_counts n;
@@ -171,12 +174,12 @@ static int sample_read(void *ctx, void *data, size_t size)
 }
 
 /*
- * Some of what is there: where one core has client and server, more comes meanwhile,
- * without end. false: all of it.
+ * Some of what is there: while the load runs more comes meanwhile, without end where
+ * the core is full. false: all of it.
  */
 static bool samples_read(struct ring_buffer *ring)
 {
-	pieces_left = opt.pieces ?: UINT_MAX;
+	pieces_left = opt.pieces ?: PIECES;
 	return ring_buffer__consume(ring) == -EAGAIN;
 }
 
@@ -313,17 +316,18 @@ static void measure(struct ring_buffer *ring)
 	static struct totals a, b, w;
 	static long windows[WINDOWS_MAX];
 	static int64_t seen[LOOP_FLOWS];
-	int64_t began = now_ns(), next_look = began + AGAIN_NS, now, until, next_window;
+	int64_t began = now_ns(), next_look = began + AGAIN_NS, now = began, until, next_window;
 	int64_t patience = AGAIN_NS, window_ns = opt.window_ms * 1000000LL;
 	unsigned int open_nr = 0;
 	int window_nr = 0;
-	bool measuring = false;
+	bool measuring = false, more = false;
 
 	open_flows();
 	until = now_ns() + WARM_NS;
-	for (;;) {
-		sleep_ns(POLL_NS);
-		samples_read(ring);
+	while (!asked_to_end) {
+		if (!more || opt.pieces)
+			sleep_ns(POLL_NS);
+		more = samples_read(ring);
 		now = now_ns();
 		if (now >= next_look) {
 			look_for_losses(now, patience);
@@ -364,6 +368,8 @@ static void measure(struct ring_buffer *ring)
 	unsigned int stalled = stalled_nr(now, patience > STALLED_NS ? patience : STALLED_NS);
 
 	end_flows();
+	if (asked_to_end)
+		die("was asked to end");
 	while (samples_read(ring))
 		;
 	print(&a, &b, windows, window_nr, open_nr, stalled);
@@ -414,7 +420,9 @@ static struct ring_buffer *attach(void)
 	DECLARE_LIBBPF_OPTS(bpf_object_open_opts, how);
 	DECLARE_LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = conf.ifindex,
 			    .attach_point = BPF_TC_INGRESS);
-	DECLARE_LIBBPF_OPTS(bpf_tc_opts, opts, .handle = 1, .priority = 1);
+	/* in place of what a load that was killed has left there */
+	DECLARE_LIBBPF_OPTS(bpf_tc_opts, opts, .handle = 1, .priority = 1,
+			    .flags = BPF_TC_F_REPLACE);
 	struct bpf_object *o = bpf_object__open_file(opt.object, &how);
 	struct bpf_map *map;
 	struct ring_buffer *ring;
@@ -452,6 +460,12 @@ static struct ring_buffer *attach(void)
 	if (err)
 		die("not attached: %s", strerror(-err));
 	return ring;
+}
+
+static void end(int signum)
+{
+	(void)signum;
+	asked_to_end = 1;
 }
 
 static void detach(void)
@@ -560,6 +574,7 @@ int main(int argc, char **argv)
 		die("no memory");
 	setrlimit(RLIMIT_MEMLOCK, &none);
 	signal(SIGPIPE, SIG_IGN);
+	sigaction(SIGTERM, &(struct sigaction){ .sa_handler = end }, NULL);
 	ring = attach();
 	atexit(detach);
 	if (opt.wait) {
@@ -568,6 +583,7 @@ int main(int argc, char **argv)
 		while (read(0, &c, 1) > 0)
 			;
 	}
-	measure(ring);
-	return 0;
+	if (!asked_to_end)
+		measure(ring);
+	return asked_to_end;
 }
