@@ -41,6 +41,16 @@ void tbg_watch_lease(struct tbg_watch *w, const char *name, struct tbg_lease *re
 	it.leases++;
 }
 
+/* no folder is watched */
+bool tbg_watch_look(struct tbg_watch *w, const char *name, struct tbg_lease *ret)
+{
+	return false;
+}
+
+void tbg_watch_file(struct tbg_watch *w, const char *name, struct tbg_lease *lease)
+{
+}
+
 uint64_t tbg_watch_expiry(struct tbg_watch *w, const struct tbg_lease *lease,
 			  const struct stat *st, int fd, uint64_t now_ns)
 {

@@ -74,6 +74,16 @@ static void change_pwrite(void)
 	close(fd);
 }
 
+/* So that leases of folders alone are to be had. */
+static void folders_watch(void)
+{
+	static const char *const none[] = { "none", "a/none", "a/b/none", "c/none" };
+	struct tbg_lease l;
+
+	for (int i = 0; i < 4; i++)
+		lease(none[i], &l);
+}
+
 KTAP_TEST(t_changed_file_is_withdrawn_alone)
 {
 	static const struct {
@@ -86,17 +96,46 @@ KTAP_TEST(t_changed_file_is_withdrawn_alone)
 		X(mapped), X(pwrite),
 #undef X
 	};
+	size_t nr = sizeof(changes) / sizeof(*changes);
 
-	for (size_t i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
+	for (size_t i = 0; i < 2 * nr; i++) {
 		NEED_SITE();
 		KTAP_CHECK(!chdir(root));
+		by_folders = i >= nr;
+		if (by_folders)
+			folders_watch();
 		KTAP_CHECK(loaded_all());
-		changes[i].fn();
+		changes[i % nr].fn();
 		if (left() != BUT(4))
-			ktap_fail("%s: left %#x", changes[i].how, left());
+			ktap_fail("%s: left %#x", changes[i % nr].how, left());
 		KTAP_CHECK(!chdir("/"));
 		site_close();
 	}
+	by_folders = false;
+}
+
+static void link_two(void)	{ link("a/b/two", "linked"); }
+
+/* What comes between opening a file and watching it is not lost. */
+KTAP_TEST(t_lease_of_folders_alone_is_made_whole_later)
+{
+	NEED_SITE();
+	KTAP_CHECK(!chdir(root));
+	by_folders = true;
+	KTAP_EQ(load("a/b/two"), -ENOTSUP);
+	folders_watch();
+	KTAP_CHECK(!symlink("two", "a/b/link"));
+	KTAP_EQ(load("a/b/link"), 1);
+	opened = link_two;
+	KTAP_EQ(load("a/b/two"), 1);
+	opened = NULL;
+	KTAP_EQ(load("a/one"), 0);
+	tbg_watch_ready(watch);
+	KTAP_CHECK(has("a/one"));
+	KTAP_CHECK(!unlink("linked"));
+	by_folders = false;
+	KTAP_CHECK(!chdir("/"));
+	site_close();
 }
 
 /* Written, then asked for at once: the news of the write comes first. */

@@ -170,6 +170,9 @@ static void lease(const char *name, struct tbg_lease *ret)
 	tbg_watch_lease(watch, rooted, ret);
 }
 
+static bool by_folders;		/* leases without the file's watch, which is made later */
+static void (*opened)(void);	/* what happens right after the file was opened */
+
 /* Lease, open, read, as the daemon does. */
 static int load_begin(const char *name, struct load *l)
 {
@@ -182,15 +185,22 @@ static int load_begin(const char *name, struct load *l)
 	int fd, err;
 
 	memset(l, 0, sizeof(*l));
-	lease(name, &l->lease);
+	snprintf(rooted, sizeof(rooted), "0/%s", name);
+	if (!by_folders)
+		tbg_watch_lease(watch, rooted, &l->lease);
+	else if (!tbg_watch_look(watch, rooted, &l->lease))
+		return -ENOTSUP;
 	fd = openat(root_fd, name, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	fstat(fd, &st);
+	if (opened)
+		opened();
+	if (l->lease.folders_only)
+		tbg_watch_file(watch, rooted, &l->lease);
 	len = pread(fd, text, sizeof(text), 0);
 	if (len < 0)
 		len = 0;
-	snprintf(rooted, sizeof(rooted), "0/%s", name);
 	err = tbg_draft_open(cache, &key, 0, name, strlen(name), rooted,
 			     len + 1, &l->draft);
 	if (err) {

@@ -452,10 +452,12 @@ int tbg_version_read(int fd, const struct stat *st, void *ret)
 
 int tbg_file_read(const struct tbg_file *f, void *ret)
 {
+	struct stat now;
+
 	if (!f->memory)
 		return tbg_version_read(f->fd, &f->st, ret);
 	memcpy(ret, f->memory, f->size);
-	return 0;
+	return fstat(f->fd, &now) || !tbg_version_same(&f->st, &now) ? -ESTALE : 0;
 }
 
 /* The heads of a cached file: GET's and the one of its 304. */
@@ -557,6 +559,9 @@ int tbg_file_publish(const struct tbg_files *files, const struct tbg_file *f,
 	if (err)
 		return err;
 	head_len = part[TBG_PART_HEAD].len;
+	/* before the read, which finds out whether the file is yet what was opened */
+	if (lease->folders_only)
+		tbg_watch_file(files->watch, name, lease);
 	memcpy(d.blob->data, get, head_len);
 	err = tbg_file_read(f, d.blob->data + head_len);
 	if (err) {

@@ -97,36 +97,70 @@ static const char *doubt_of(int err)
 
 static ssize_t events_read(struct tbg_watch *w);
 
-void tbg_watch_lease(struct tbg_watch *w, const char *name,
-		     struct tbg_lease *ret)
+/* What has happened so far, and whether the name's folder is watched. Under w->lock. */
+static bool folder_look(struct tbg_watch *w, const char *name, struct tbg_lease *ret)
 {
 	const char *slash = strrchr(name, '/');
-	int err = 0, fd;
 
-	memset(ret, 0, sizeof(*ret));
-	pthread_mutex_lock(&w->lock);
+	*ret = (struct tbg_lease){ 0 };
 	/* else the news of the write before would withdraw what we publish now */
 	events_read(w);
 	ret->seq = tbg_cache_changes(w->cache);
-	if (!tbg_watched_find(w, name, slash ? slash - name : 0)) {
+	return tbg_watched_find(w, name, slash ? slash - name : 0);
+}
+
+/* The file's own watch. Under w->lock. */
+static int file_look(struct tbg_watch *w, const char *name)
+{
+	int fd = tbg_root_openat(w->roots, name, O_PATH, RESOLVE_NO_SYMLINKS), err;
+
+	if (fd < 0)
+		return fd;
+	err = tbg_watched_file_add(w, name, fd);
+	close(fd);
+	return err;
+}
+
+static void lease_end(struct tbg_lease *ret, int err)
+{
+	ret->trusted = !err;
+	ret->folders_only = false;
+	if (err)
+		snprintf(ret->why, sizeof(ret->why), "%s", doubt_of(err));
+}
+
+void tbg_watch_lease(struct tbg_watch *w, const char *name,
+		     struct tbg_lease *ret)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&w->lock);
+	if (!folder_look(w, name, ret)) {
 		err = tbg_watched_folders_add(w, name);
 		/* tbg_watched_wd() may have withdrawn: that is not about us. */
 		ret->seq = tbg_cache_changes(w->cache);
 	}
-	if (!err) {
-		fd = tbg_root_openat(w->roots, name, O_PATH,
-				     RESOLVE_NO_SYMLINKS);
-		if (fd >= 0) {
-			err = tbg_watched_file_add(w, name, fd);
-			close(fd);
-		} else {
-			err = fd;
-		}
-	}
+	err = err ?: file_look(w, name);
 	pthread_mutex_unlock(&w->lock);
-	ret->trusted = !err;
-	if (err)
-		snprintf(ret->why, sizeof(ret->why), "%s", doubt_of(err));
+	lease_end(ret, err);
+}
+
+bool tbg_watch_look(struct tbg_watch *w, const char *name, struct tbg_lease *ret)
+{
+	pthread_mutex_lock(&w->lock);
+	ret->folders_only = folder_look(w, name, ret);
+	pthread_mutex_unlock(&w->lock);
+	return ret->folders_only;
+}
+
+void tbg_watch_file(struct tbg_watch *w, const char *name, struct tbg_lease *lease)
+{
+	int err;
+
+	pthread_mutex_lock(&w->lock);
+	err = file_look(w, name);
+	pthread_mutex_unlock(&w->lock);
+	lease_end(lease, err);
 }
 
 const char *tbg_watch_doubt(const struct tbg_lease *lease,

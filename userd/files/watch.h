@@ -35,6 +35,16 @@ void tbg_watch_lease(struct tbg_watch *w, const char *name,
 		     struct tbg_lease *ret);
 
 /*
+ * The same without the file's own watch, for what may yet turn out not to be stored; false:
+ * its folder is not watched, and tbg_watch_lease() would do that. Then, of what is stored,
+ * tbg_watch_file() makes up for it, and whoever calls that looks afterwards whether the file
+ * is the version yet that was opened: not the way where its times cannot tell
+ * (tbg_version_recent()).
+ */
+bool tbg_watch_look(struct tbg_watch *w, const char *name, struct tbg_lease *ret);
+void tbg_watch_file(struct tbg_watch *w, const char *name, struct tbg_lease *lease);
+
+/*
  * How long a file that was just read is valid, given the lease and fstat() of the
  * open file: TBG_FRESH_ALWAYS or now + TBG_STAT_MS.
  */

@@ -248,5 +248,6 @@ int tbg_watched_file_add(struct tbg_watch *w, const char *name, int fd)
 	if (st.st_nlink != 1)
 		return -EMLINK;
 	w->unwatched |= !file_watch(w, name, fd);
-	return 0;
+	/* one made meanwhile is in nobody's events */
+	return fstat(fd, &st) || st.st_nlink != 1 ? -EMLINK : 0;
 }

@@ -259,8 +259,12 @@ static int version_open(const struct tbg_server *s,
 			struct version *v)
 {
 	bool kept = !again && tbg_open_files_get(s->files.opened, v->name, &v->f), keep = false;
+	bool leased = false;
 	int status = 0;
 
+	/* again: in the order in which nothing is left to the times of the file */
+	if (v->store && !kept && !again)
+		leased = tbg_watch_look(s->files.watch, v->name, &v->lease);
 	if (kept)
 		tbg_file_describe(&v->f, location, v->name);
 	else
@@ -271,10 +275,10 @@ static int version_open(const struct tbg_server *s,
 		v->store = false;
 		keep = !kept && tbg_open_files_wants(s->files.opened, v->name);
 	}
-	if (v->store || keep) {
+	if (keep || (v->store && (!leased || v->f.recent))) {
 		/*
-		 * What is stored must be opened under a lease. A lease costs
-		 * several times what opening does, and a large file needs none
+		 * What is stored must be opened under a lease. The whole of one
+		 * costs several times what opening does, and a large file needs none
 		 * the first time: hence the second open for those that do.
 		 */
 		tbg_file_close(&v->f);
