@@ -40,7 +40,7 @@ KINDS = {"floor": Floor, "nginx": Nginx}
 # What each server of bench_rows.py is started with.
 OPTIONS = {
     "wire": {"wire_size": "64K", "memory": "16M"},
-    "wire-small": {"memory": "1M"},
+    "wire-small": {"caches": False},
     "sock": {"tiers": "sock,user", "memory": "16M"},
     "user": {"tiers": "user", "memory": "16M"},
     "module": {"tiers": "user", "memory": "16M", "computes": True},

@@ -16,6 +16,7 @@ sys.path[:0] = [os.path.join(HERE, "../lib"), os.path.join(HERE, "../../tools/be
 import ktap                     # noqa: E402
 
 import bottleneck               # noqa: E402
+import capacity                 # noqa: E402
 import clients                  # noqa: E402
 import contents                 # noqa: E402
 import curves                   # noqa: E402
@@ -95,7 +96,7 @@ def t_the_lab_makes_no_file_whose_size_it_does_not_know():
         for name in ("ramp", "capacity"):
             refused(lambda: t_bench.experiments.EXPERIMENTS[name](t_bench.options(
                 name, "--list", f.name)) if name == "ramp" else
-                t_bench.capacity.Capacity(t_bench.options(name, "--list", f.name)),
+                capacity.Capacity(t_bench.options(name, "--list", f.name)),
                 text="/image.gif has no size")
         exp = clients.Ramp(t_bench.options("ramp", "--list", f.name, "--server", "a=h:1"))
         assert len(exp.listed) == 4 and not exp.in_kernel

@@ -20,7 +20,6 @@ import ktap                     # noqa: E402
 from bench_records import HTTPERF, options, record, refused, row_of  # noqa: E402
 
 import arrivals                 # noqa: E402
-import capacity                 # noqa: E402
 import compare                  # noqa: E402
 import curves                   # noqa: E402
 import cost                     # noqa: E402
@@ -225,38 +224,6 @@ def t_the_terminal_has_the_table_and_the_reasons():
     plain = terminal.plain(rec)["experiments"]["sizes"]["points"]
     assert "no_figure" in plain["1024"]["toboggan"] and plain["1"]["nginx"]["cpu_ns"]["n"] == 4, \
            plain
-
-
-def t_where_wire_pays_follows_from_the_rates():
-    assert capacity.pays_from(1e6, 1e5, 1.25e5) == "23 %"
-    assert capacity.pays_from(1e5, 9e4, 1.2e5).startswith("never")
-    assert capacity.pays_from(1e6, None, 1e5) is None
-    assert capacity.pays_up_to([(8192, 2e5, 1e5), (16384, 5e4, 1e5)]) == "12.0 KiB"
-    assert capacity.pays_up_to([(1024, 2e5, 1e5), (4096, 3e5, 1e5)]) == "all that it answers"
-    assert capacity.pays_up_to([(1024, 1e5, 2e5), (4096, 1e5, 2e5)]) == "none of these"
-
-
-def t_capacity_has_no_figure_where_something_else_is_the_limit():
-    exp = capacity.Capacity(options("capacity"))
-    full = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0}
-    assert bottleneck.refused(exp.own_limit(full)[0]) is None
-    for change, whose in (({"server_share": 0.8}, bottleneck.UNKNOWN),
-                          ({"server_share": 0.8, "client_share": 0.99}, bottleneck.CLIENT),
-                          ({"others_share": 0.2}, bottleneck.OTHERS),
-                          ({"stolen": 0.2}, bottleneck.OTHERS)):
-        got = exp.own_limit({**full, **change})
-        assert got[0] == whose and bottleneck.refused(whose) and "%" in got[1], (change, got)
-
-
-def t_capacity_s_rows_are_those_that_were_asked_for():
-    exp = capacity.Capacity(options("capacity", "--rows", "304,10", "--requests-per-connection",
-                                    "3"))
-    assert [(p.label, p.calls) for p in exp.points] == [("304", 3), ("1 KiB, 10 a connection", 3)]
-    refused(lambda: capacity.Capacity(options("capacity", "--rows", "5k")), text="--rows 5k")
-    refused(lambda: capacity.Capacity(options("capacity", "--misses", "101")), text="--misses 101")
-    exp = capacity.Capacity(options("capacity", "--misses", "20"))
-    rows = exp.rows_for(exp.points[1], None, "10.99.1.1")
-    assert [(r[0], r[1]) for r in rows] == [(80, "/1k.jpg"), (20, capacity.MISS_PATH)], rows
 
 
 def t_numbers_are_rounded_before_their_unit_is_chosen():

@@ -28,7 +28,7 @@ def section(text):
 
 def number(cell):
     """666,000 or 666k/s; None: no figure."""
-    m = re.fullmatch(r"~?([\d.,]+)([kM]?)(?:/s)?(?: .*)?", cell)
+    m = re.fullmatch(r"[~≥]*([\d.,]+)([kM]?)(?:/s)?(?: .*)?", cell)
     return float(m.group(1).replace(",", "")) * TIMES[m.group(2)] if m else None
 
 

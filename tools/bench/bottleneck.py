@@ -19,6 +19,7 @@ NETWORK_FULL = 0.80         # of the nominal rate: Ethernet gives 80 to 90 % of 
 SERVER, CLIENT, NETWORK = "server", "client", "network"
 DESCRIPTORS, DEMAND, UNKNOWN = "descriptors", "demand", "unknown"
 OTHERS = "others"
+AT_LEAST = "at least"
 
 WORDS = {
     SERVER: "the server's limit",
@@ -27,6 +28,7 @@ WORDS = {
     DESCRIPTORS: "the limit of descriptors",
     DEMAND: "what was asked for, no limit",
     OTHERS: "other programs on the server's CPUs",
+    AT_LEAST: "at least: the clients were full, and the server's core only in part",
     UNKNOWN: "nobody's limit that could be seen",
 }
 
@@ -77,4 +79,4 @@ def judge(server_share: float, server_busiest: float, client_share: float,
 
 def refused(whose: str) -> str | None:
     """Why a throughput with that limit is not reported; None if it may be."""
-    return None if whose in (SERVER, DEMAND) else WORDS[whose]
+    return None if whose in (SERVER, DEMAND, AT_LEAST) else WORDS[whose]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import bottleneck
@@ -20,6 +21,7 @@ from engine import Check
 from experiment import Experiment, Point, make
 from loads import Loop
 from messages import Problem, Usage
+from meters import first
 from units import human
 from servers import KINDS, Floor, Origin, Toboggan, fetch
 from fileset import SMALL
@@ -33,10 +35,13 @@ if TYPE_CHECKING:
     from servers import Server
 
 FULL = 0.95                 # of the server's CPUs, from their idle time
+CLIENT_FULL = 0.9           # of the clients' CPUs, while the server's are not full
 OTHERS_MAX = 0.03           # of the server's CPUs that other programs may have taken
 STOLEN_MAX = 0.03           # by other virtual machines
 GAPS_MAX = 0.001            # share of segments that are missing when the next one arrives
-MISSES, MISS_MEMORY = 4096, "1M"        # files, nearly none of which is cached
+CONNECTIONS = 256           # with fewer, each side waits for the batches of the other
+WAITING = 2                 # packets of a connection that may wait for a core
+MISSES = 4096               # files, nearly none of which is cached
 MISS_PATH = "/%31k.jpg"     # SMALL, with a path that only the daemon decodes
 FLOOR = "floor"
 WIRE, USER = "toboggan", "toboggan-user"
@@ -74,6 +79,7 @@ class FullCore(Experiment):
     repeats, sample_s = 3, 0.4  # two minutes in all
     unable = "it cannot answer these requests"
     listed = ()                 # the user's rows instead of those of the points
+    others = ()                 # [(name, options)] of further Toboggans
     misses, old = 0, False      # per cent of requests that no kernel tier answers; HTTP/1.0
 
     @staticmethod
@@ -87,6 +93,29 @@ class FullCore(Experiment):
         ap.add_argument("--no-timestamps", action="store_true", help="nor SACK")
         ap.add_argument("--busy-machine", action="store_true",
                         help="count in spite of other programs; do not quote such figures")
+        ap.add_argument("--also", action="append", default=[], metavar="NAME=OPTIONS",
+                        help="a further Toboggan with these options of toboggand, such as "
+                        "`late=--late-sockets auto`; can be repeated")
+
+    @staticmethod
+    def at_a_time(ap: argparse.ArgumentParser) -> None:
+        ap.add_argument("--connections", type=whole(), metavar="N",
+                        help=f"at a time ({CONNECTIONS}, or fewer if net.core.netdev_max_backlog "
+                        "has no room for them)")
+
+    @staticmethod
+    def take_also(words: list[str]) -> list[tuple[str, list[str]]]:
+        """[(name of the column, options)] of --also."""
+        ret = {}
+        for text in words:
+            name, _, options = text.partition("=")
+            try:
+                ret[f"{WIRE} {name}"] = shlex.split(options)
+            except ValueError as e:
+                raise Usage(f"--also {text}: {e}") from e
+            if not name or not options.strip():
+                raise Usage(f"--also {text}: want NAME=OPTIONS of toboggand")
+        return list(ret.items())
 
     def take_list(self, name: str, to_be_made: bool = True) -> None:
         """The requests of a user's list; every file of the lab has a size."""
@@ -111,6 +140,8 @@ class FullCore(Experiment):
         run.lab.v6 = self.opts.ipv6
         ret = [(name, lambda name=name, **kw: make(run.lab, name, **kw))
                for name in self.names(run.opts)]
+        ret += [(name, lambda name=name, options=options, **kw: Toboggan(
+            run.lab, name, options=options, **kw)) for name, options in self.others]
         if WIRE in self.names(run.opts) and any(not self.unfit(p, ALL) for p in self.points):
             ret.append((ALL, lambda **kw: make_all(run.lab, **kw)))
         if not self.opts.ipv6 and any(p.label == "1 KiB" for p in self.points):
@@ -131,7 +162,7 @@ class FullCore(Experiment):
         return point.kind if point.kind in ("miss", "proxy", "page") else "site"
 
     def server_options(self, run: Run, point: Any) -> object:
-        return {"miss": {"memory": MISS_MEMORY}, "proxy": {"origin": self.origin},
+        return {"miss": {"caches": False}, "proxy": {"origin": self.origin},
                 "page": {"computes": True}}.get(point.kind, {})
 
     def sites(self, run: Run) -> None:
@@ -250,9 +281,16 @@ class FullCore(Experiment):
         share = f"the server's core was {sample['server_share']:.0%} busy"
         if sample["server_share"] >= FULL:
             return bottleneck.SERVER, share
+        if sample.get("server") == FLOOR and sample["client_share"] >= CLIENT_FULL:
+            return bottleneck.AT_LEAST, f"{share}, the client's {sample['client_share']:.0%}"
         if sample["client_share"] >= FULL:
             return bottleneck.CLIENT, f"{share}, the client's {sample['client_share']:.0%}"
         return bottleneck.UNKNOWN, f"{share}, the client's {sample['client_share']:.0%}"
+
+    def rate(self, sample: Sample) -> Any:
+        """A floor that the client cannot fill: from the time of the core for a reply."""
+        bound = sample["limit"] == bottleneck.AT_LEAST
+        return sample["rate"] / (sample["server_share"] if bound else 1)
 
     def line(self, sample: Sample) -> str:
         return f"{sample['rate']:,.0f}/s, core {sample['server_share']:.0%} full"
@@ -271,8 +309,7 @@ class Capacity(FullCore):
     def options(ap: Any) -> None:
         ap.add_argument("--rows", metavar="ROW,…",
                         help="only these, of " + ", ".join(row[0] for row in ROWS))
-        ap.add_argument("--connections", type=whole(), default=64, metavar="N",
-                        help="at a time (64)")
+        FullCore.at_a_time(ap)
         ap.add_argument("--requests-per-connection", type=whole(0), metavar="N",
                         help="instead of those of the rows; 0: no limit")
         ap.add_argument("--misses", type=not_negative, default=0, metavar="PERCENT",
@@ -287,6 +324,7 @@ class Capacity(FullCore):
 
     def make_points(self, opts: argparse.Namespace) -> list:
         self.opts, self.misses, self.old = opts, opts.misses, opts.old
+        opts.connections, self.others = fitting(opts.connections), self.take_also(opts.also)
         if opts.misses > 100:
             raise Usage(f"--misses {opts.misses:g}: want at most 100")
         rows = ROWS
@@ -331,12 +369,31 @@ class Capacity(FullCore):
                          ", on this machine")
         floor, wire = rate("1 KiB", FLOOR), rate("1 KiB", WIRE)
         if floor and wire:
+            least = "at least " * any(row["server"] == FLOOR and
+                                      bottleneck.AT_LEAST in row["limit"]
+                                      for row in entry["summary"])
             ret["time of a hit of 1 KiB, in times of a TC program that only answers"] = {
-                WIRE: f"{floor / wire:.2f}"}
-            lines.append(f"the floor, a TC program that only answers: {human(floor, '/s')}; "
-                         f"a hit of 1 KiB takes {floor / wire:.2f} times as long")
+                WIRE: f"{least}{floor / wire:.2f}"}
+            lines.append(f"the floor, a TC program that only answers: {least}"
+                         f"{human(floor, '/s')}; a hit of 1 KiB takes {least}"
+                         f"{floor / wire:.2f} times as long")
+        elif FLOOR in entry["servers"]:
+            lines.append("how far a hit is from the floor, a TC program that only answers, is not "
+                         "known: " + ("the floor" if wire else "wire") + " has no figure")
         entry["last_lines"] = lines
         return ret
+
+
+def fitting(wanted: int | None) -> int:
+    """The number of connections, if the packets that wait for a core have room."""
+    room = int(first("/proc/sys/net/core/netdev_max_backlog", r"(\d+)", 1000))
+    if wanted is None:
+        return max(1, min(CONNECTIONS, room // WAITING))
+    if wanted * WAITING > room:
+        raise Usage(f"--connections {wanted}: {WAITING} packets of each may wait for a core, whose "
+                    f"queue drops more than net.core.netdev_max_backlog = {room}: "
+                    f"want at most {room // WAITING}, or raise that sysctl")
+    return wanted
 
 
 def make_all(lab: Lab, **kw: Any) -> servers.Toboggan:

@@ -10,7 +10,7 @@ import bottleneck
 import loads
 import lists
 import fileset as files
-from capacity import FullCore
+from capacity import FullCore, fitting
 from option_types import wholes
 from engine import Check
 from loads import Ours, Wrk
@@ -60,6 +60,11 @@ class Ramp(FullCore):
             raise Usage("--client loop: it is a program at the other end of a veth pair")
         if not self.in_kernel and (opts.ipv6 or opts.no_timestamps):
             raise Usage("--ipv6 and --no-timestamps go with --client loop")
+        if opts.also and not self.in_kernel:
+            raise Usage("--also goes with --client loop")
+        self.others = self.take_also(opts.also)
+        if self.in_kernel:
+            fitting(max(opts.clients or self.CLIENTS))
         self.take_list(opts.list, to_be_made=not opts.remote)
         self.keep_servers, self.made_by = self.in_kernel, f"bench site --list {opts.list}"
         return [Point(n, path=self.listed[0][1], size=self.listed[0][2], kind="list", calls=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import fileset as files
-from capacity import FullCore
+from capacity import FullCore, fitting
 from contents import Caches, Computing
 from engine import Check
 from experiment import BPS, CPU, Experiment, Point, RATE, list_file
@@ -197,12 +197,12 @@ class Small(FullCore):
     def options(ap: argparse.ArgumentParser) -> None:
         ap.add_argument("--sizes", type=wholes(), metavar="BYTES,…",
                         help="besides the 304 (50,100,200,400,600,800,1000; quick 50,1000)")
-        ap.add_argument("--connections", type=whole(), default=64, metavar="N",
-                        help="at a time (64)")
+        FullCore.at_a_time(ap)
         FullCore.asking(ap)
 
     def make_points(self, opts: argparse.Namespace) -> list[Point]:
         self.opts = opts
+        opts.connections, self.others = fitting(opts.connections), self.take_also(opts.also)
         sizes = opts.sizes or (self.QUICK if opts.quick else self.SIZES)
         return [Point(0, "304", path=SMALL, size=1024, kind="304", calls=0)] + \
             [Point(s, path=files.size_path(s), size=s, kind="", calls=0) for s in sizes]

@@ -320,7 +320,7 @@ class Run:
             ret["withheld"] = {key: ret[key] for key in exp.withheld if ret.get(key) is not None}
             ret.update(dict.fromkeys(ret["withheld"]))
         else:
-            ret["throughput"], ret["throughput_bps"] = ret["rate"], ret["bps"]
+            ret["throughput"], ret["throughput_bps"] = exp.rate(ret), ret["bps"]
         exp.seal(ret)
 
     def halves(self, exp: Experiment, load: Load, server: Server, seconds: float, rate: float,

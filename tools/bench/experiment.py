@@ -134,6 +134,10 @@ class Experiment:
     def after(self, run: Run, point: Point, server: Server, sample: Sample, got: dict) -> None:
         """Right after the load: more figures; a Problem invalidates the sample."""
 
+    def rate(self, sample: Sample) -> Any:
+        """The throughput of a sample whose rate is not refused."""
+        return sample["rate"]
+
     def seal(self, sample: Sample) -> None:
         """Figures that follow from a throughput that was not refused."""
 

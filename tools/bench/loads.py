@@ -63,7 +63,7 @@ class Load:
         return seconds + OVERTIME_S
 
     def abandon(self, lab: Lab) -> None:
-        """A client had to be killed: what it would have removed at its end."""
+        """Remove what a client that was killed has left."""
 
 
 def weights_of(share: tuple) -> Any:
@@ -247,7 +247,7 @@ class Loop(Load):
         return [*ret, server.iface, mac, *(str(word) for word in host_port(server))]
 
     def abandon(self, lab: Lab) -> None:
-        """Its program would go on without it, and the server be asked for ever."""
+        """Its program would go on without it, and send requests for ever."""
         lab.bare_client(self.iface)
 
     def read(self, out: str) -> dict | None:

@@ -33,6 +33,7 @@ PORT = 8080
 READY_S = 30
 FETCH_S = 30
 CONNECTIONS = 20000
+NEXT_TO_NONE = "1M"         # memory of a Toboggan that caches nearly nothing
 
 
 def binary(name: str) -> Any:
@@ -60,14 +61,16 @@ class Server:
 
     def __init__(self, lab: Lab, name: str, site: str = "site", connections: int = CONNECTIONS,
                  sources: int = 1, cgroup: str | None = None, memory: str | int = "256M",
-                 origin: Any = None, computes: bool = False, echoes: Iterable[str] = ()) -> None:
+                 origin: Any = None, computes: bool = False, echoes: Iterable[str] = (),
+                 caches: bool = True) -> None:
         self.lab, self.name, self.site = lab, name, site
+        self.caches = caches            # False: it keeps nearly no file, in memory or open
         self.computes = computes        # it serves /spec and /cgi-bin/
         self.echoes = echoes    # paths that return what they receive
         self.beside = []        # processes that belong to it
         self.origin = origin    # the server behind it; None: it has the files itself
         self.connections, self.sources_nr, self.cgroup = connections, sources, cgroup
-        self.memory = memory
+        self.memory = memory if caches else NEXT_TO_NONE
         self.proc, self.started = None, False
         self.iface = self.addr = None
         self.sources = []
@@ -219,6 +222,7 @@ class Nginx(Server):
         pools, places = self.computing()
         files, cached = descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1],
                                     self.connections)
+        keeps = f"max={cached} inactive=1h; open_file_cache_valid 1h" if self.caches else "off"
         temp = "\n    ".join(f"{kind}_temp_path {self.lab.dir}/{self.iface}-{kind};" for kind in
                              ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         conf = self.file("nginx.conf", f"""daemon off; user root; worker_processes {self.workers};
@@ -229,7 +233,7 @@ events {{ worker_connections {self.connections * 9 // 8 + 1000}; }}
 http {{
     include /etc/nginx/mime.types;
     access_log off; sendfile on; tcp_nopush on; server_tokens off;
-    open_file_cache max={cached} inactive=1h; open_file_cache_valid 1h;
+    open_file_cache {keeps};
     keepalive_requests 1000000000; keepalive_timeout 1h;
     {temp}
     {self.pool()}{pools}
@@ -321,7 +325,7 @@ server.max-connections = {self.connections + 500}
 server.listen-backlog = 16384
 server.event-handler = "linux-sysepoll"
 server.network-backend = "sendfile"
-server.stat-cache-engine = "simple"
+server.stat-cache-engine = "{'simple' if self.caches else 'disable'}"
 {f"server.max-worker = {self.workers}" if self.workers > 1 else ""}
 mimetype.assign = ( ".jpg" => "image/jpeg", ".html" => "text/html",
                     "" => "application/octet-stream" )
@@ -393,9 +397,10 @@ class Toboggan(Server):
     TIERS = ("wire", "sock", "user")    # fastest first; each except the last needs the last
 
     def __init__(self, lab: Lab, name: str, tiers: str = "wire,user", wire_size: str | None = None,
-                 **kw: Any) -> None:
+                 options: Iterable[str] = (), **kw: Any) -> None:
         super().__init__(lab, name, **kw)
         self.wire_size = wire_size      # None: the default
+        self.options = options          # further options of the daemon
         self.tiers = tiers.split(",")
         self.tier = self.tiers[0]
 
@@ -419,7 +424,7 @@ class Toboggan(Server):
                   *(["--sock", "unlisted"] if "sock" in self.tiers else []),
                   "--memory", self.memory, "--workers", str(self.workers),
                   "--connections-max", str(self.connections + 500),
-                  "--idle-timeout", "3600s", "--control", self.control])
+                  "--idle-timeout", "3600s", "--control", self.control, *self.options])
         self.wait(self.is_ready)
 
     def computing(self) -> Any:

@@ -7,11 +7,14 @@ server; where there is no figure, a number in brackets leads to the reason below
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterator
+
+from bottleneck import AT_LEAST
 from units import digits, human
 
 if TYPE_CHECKING:
     from experiment import Point
 
+BOUND = "≥ a lower bound, from the core's time for a reply: the client was full before the core"
 FIGURES = 2                 # of an experiment, the first that have values
 
 
@@ -47,7 +50,8 @@ def block(entry: dict, figure: Any, reasons: list[str]) -> list[list]:
             row = rows.get((point["x"], name))
             value = row and row["figures"].get(key)
             if value:
-                mark = "~" if row["disturbed"] == row["valid"] else ""
+                mark = "~" * (row["disturbed"] == row["valid"]) + \
+                    "≥" * (key == "throughput" and AT_LEAST in row["limit"])
                 cells.append(mark + human(value["median"], unit))
                 continue
             why = why_not(entry, point["x"], name, row)
@@ -86,6 +90,8 @@ def table(entry: dict) -> str:
     notes = [f"[{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)]
     if any(r["disturbed"] and r["disturbed"] == r["valid"] for r in entry["summary"]):
         notes.append("~ other programs took a part of these CPUs")
+    if any(AT_LEAST in r["limit"] for r in entry["summary"]):
+        notes.append(BOUND)
     if notes:
         out.append("\n".join(notes))
     lines = entry.get("last_lines") or list(derived(entry))
@@ -106,6 +112,8 @@ def plain(record: dict) -> dict:
             one = {key: value for key, value in row["figures"].items() if value}
             one["ratios"] = {key: value for key, value in row["ratios"].items() if value}
             why = why_not(entry, row["point"], row["server"], row)
+            if AT_LEAST in row["limit"]:
+                one["at_least"] = True
             if why:
                 one["no_figure"] = why
             points.setdefault(labels[row["point"]], {})[row["server"]] = one
@@ -134,7 +142,8 @@ def markdown(record: dict) -> str:
         out += [" | ".join(["", *head, ""]).strip(), "|" + "---|" * len(head)]
         out += [" | ".join(["", *row, ""]).strip() for row in rows]
         out += ["", *(f"- {line}" for line in entry.get("last_lines") or derived(entry)),
-                *(f"- [{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)), ""]
+                *(f"- [{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)),
+                *[f"- {BOUND}"] * any(AT_LEAST in r["limit"] for r in entry["summary"]), ""]
     m = record["machine"]
     servers = ", ".join(" ".join(one) for one in record["servers"].items())
     virtual = "virtual, " * m["virtual"]

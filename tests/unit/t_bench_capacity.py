@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The table of a full core: what is a figure, what is a bound, what follows from them.
+
+No load, no privilege: what tools/bench makes of given numbers.
+"""
+import json
+import os
+import subprocess
+import sys
+import types
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.dont_write_bytecode = True
+sys.path[:0] = [os.path.join(HERE, "../lib"), os.path.join(HERE, "../../tools/bench"), HERE]
+import ktap                     # noqa: E402
+from bench_records import options, record, refused  # noqa: E402
+
+import bottleneck               # noqa: E402
+import capacity                 # noqa: E402
+import clients                  # noqa: E402
+import invoke                   # noqa: E402
+import loads                    # noqa: E402
+import servers                  # noqa: E402
+import terminal                 # noqa: E402
+
+
+def t_where_wire_pays_follows_from_the_rates():
+    assert capacity.pays_from(1e6, 1e5, 1.25e5) == "23 %"
+    assert capacity.pays_from(1e5, 9e4, 1.2e5).startswith("never")
+    assert capacity.pays_from(1e6, None, 1e5) is None
+    assert capacity.pays_up_to([(8192, 2e5, 1e5), (16384, 5e4, 1e5)]) == "12.0 KiB"
+    assert capacity.pays_up_to([(1024, 2e5, 1e5), (4096, 3e5, 1e5)]) == "all that it answers"
+    assert capacity.pays_up_to([(1024, 1e5, 2e5), (4096, 1e5, 2e5)]) == "none of these"
+
+
+def t_capacity_has_no_figure_where_something_else_is_the_limit():
+    exp = capacity.Capacity(options("capacity"))
+    full = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0}
+    assert bottleneck.refused(exp.own_limit(full)[0]) is None
+    for change, whose in (({"server_share": 0.8}, bottleneck.UNKNOWN),
+                          ({"server_share": 0.8, "client_share": 0.99}, bottleneck.CLIENT),
+                          ({"others_share": 0.2}, bottleneck.OTHERS),
+                          ({"stolen": 0.2}, bottleneck.OTHERS)):
+        got = exp.own_limit({**full, **change})
+        assert got[0] == whose and bottleneck.refused(whose) and "%" in got[1], (change, got)
+
+
+def t_a_floor_that_the_client_cannot_fill_is_a_bound():
+    exp = capacity.Capacity(options("capacity", "--rows", "1k"))
+    sample = {"server": capacity.FLOOR, "server_share": 0.8, "client_share": 0.98,
+              "others_share": 0.0, "stolen": 0.0, "rate": 1e6}
+    sample["limit"], why = exp.own_limit(sample)
+    assert sample["limit"] == bottleneck.AT_LEAST and "80%" in why and "98%" in why, why
+    assert bottleneck.refused(bottleneck.AT_LEAST) is None and exp.rate(sample) == 1.25e6
+    for change, whose in (({"server": "toboggan"}, bottleneck.CLIENT),
+                          ({"client_share": 0.5}, bottleneck.UNKNOWN),
+                          ({"server_share": 0.99}, bottleneck.SERVER)):
+        assert exp.own_limit({**sample, **change})[0] == whose, change
+    assert exp.rate({**sample, "limit": bottleneck.SERVER}) == 1e6
+    for limit, least in ((bottleneck.AT_LEAST, "at least "), (bottleneck.SERVER, "")):
+        entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER), "floor": (1.25e6, limit)})
+        exp.derive(entry)
+        line = entry["last_lines"][-1]
+        assert f": {least}1.25M/s" in line and f"takes {least}2.50 times" in line, line
+        text = terminal.table(entry)
+        assert ("≥1.25M/s" in text) == bool(least) and (terminal.BOUND in text) == bool(least), text
+        one = terminal.plain({**record(), "experiments": [entry]})["experiments"]["capacity"]
+        assert one["points"]["1 KiB"]["floor"].get("at_least", False) == bool(least), one
+
+
+def t_the_last_line_says_when_the_floor_is_not_known():
+    exp = capacity.Capacity(options("capacity", "--rows", "1k"))
+    entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER), "floor": (0, bottleneck.UNKNOWN)})
+    exp.derive(entry)
+    assert "the floor has no figure" in entry["last_lines"][-1], entry["last_lines"]
+
+
+def of_rates(exp, rates):
+    """A run of that one point: {server: (requests a second, whose limit)}."""
+    summary = [{"point": 0, "server": name, "valid": 3, "invalid": 0, "disturbed": 0,
+                "errors": 0, "limit": [limit], "why": {}, "ratios": {},
+                "refused": [bottleneck.WORDS[limit]] * bool(bottleneck.refused(limit)),
+                "figures": {"core_ns": None, "throughput": rate and {
+                    "median": rate, "min": rate, "max": rate, "n": 3}}}
+               for name, (rate, limit) in rates.items()]
+    return {"name": "capacity", "title": exp.title, "x": exp.x_label, "summary": summary,
+            "figures": [list(f) for f in exp.figures], "servers": list(rates), "reference": None,
+            "points": [{"x": 0, "label": "1 KiB"}], "samples": [], "derived": {}}
+
+
+def t_connections_are_no_more_than_a_core_s_queue_has_room_for():
+    was = capacity.first
+    capacity.first = lambda path, pattern, default: "1000"
+    try:
+        assert capacity.fitting(None) == capacity.CONNECTIONS and capacity.fitting(500) == 500
+        refused(capacity.fitting, 501, text="net.core.netdev_max_backlog = 1000")
+        refused(lambda: capacity.Capacity(options("capacity", "--connections", "1024")),
+                text="at most 500")
+        capacity.first = lambda path, pattern, default: "100"
+        assert capacity.fitting(None) == 50
+        for name in ("capacity", "small"):
+            assert invoke.EXPERIMENTS[name](options(name)).opts.connections == 50
+        refused(lambda: clients.Ramp(options("ramp", "--clients", "64")), text="--connections 64")
+    finally:
+        capacity.first = was
+
+
+def t_another_toboggan_has_options_of_its_own():
+    exp = capacity.Capacity(options("capacity", "--also", "late=--late-sockets auto"))
+    assert exp.others == [("toboggan late", ["--late-sockets", "auto"])], exp.others
+    for bad in ("late", "=--late-sockets auto", "late=", "late='"):
+        refused(capacity.Capacity, options("capacity", "--also", bad), text=f"--also {bad}")
+
+
+def t_a_real_miss_is_one_for_every_server():
+    """None of them has a cache that the others have not."""
+    exp = capacity.Capacity(options("capacity", "--rows", "miss"))
+    exp.origin = None
+    how = exp.server_options(None, exp.points[0])
+    assert how == {"caches": False}, how
+    made = servers.Toboggan(None, "toboggan", **how)
+    assert made.memory == servers.NEXT_TO_NONE and servers.Toboggan(None, "x").memory == "256M"
+    for caches, line in ((True, "open_file_cache max="), (False, "open_file_cache off;")):
+        assert line in conf_of(servers.Nginx, caches), line
+    for caches, line in ((True, '"simple"'), (False, '"disable"')):
+        assert f"stat-cache-engine = {line}" in conf_of(servers.Lighttpd, caches), line
+
+
+def conf_of(kind, caches):
+    """The configuration that a server is started with."""
+    written = []
+    server = kind(types.SimpleNamespace(dir="/none", server_cpus={0}), "x", caches=caches)
+    server.iface, server.addr, server.log = "tbg1", "198.18.1.1", "/none/log"
+    server.file = lambda name, text: written.append(text) or name
+    server.run = server.wait = lambda *_: None
+    server.launch()
+    return written[0]
+
+
+def t_a_load_that_was_killed_leaves_no_program():
+    load, bared = loads.Loop(4, "x.list"), []
+    load.iface = "tbg7"
+    proc = types.SimpleNamespace(returncode=0, communicate=lambda timeout: (
+        json.dumps({"requests": 1, "seconds": 1}), ""))
+    here = types.SimpleNamespace(end=lambda _: None, bare_client=bared.append)
+    loads.finished(here, load, [proc], 1)
+    assert not bared, bared
+    here.end = lambda p: setattr(p, "returncode", -9)
+    refused(loads.finished, here, load, [types.SimpleNamespace(
+        returncode=None, communicate=lambda timeout: never(timeout))], 0, text="still running")
+    assert bared == ["tbg7"], bared
+
+
+def never(timeout):
+    raise subprocess.TimeoutExpired("loop", timeout)
+
+
+def t_capacity_s_rows_are_those_that_were_asked_for():
+    exp = capacity.Capacity(options("capacity", "--rows", "304,10", "--requests-per-connection",
+                                    "3"))
+    assert [(p.label, p.calls) for p in exp.points] == [("304", 3), ("1 KiB, 10 a connection", 3)]
+    refused(lambda: capacity.Capacity(options("capacity", "--rows", "5k")), text="--rows 5k")
+    refused(lambda: capacity.Capacity(options("capacity", "--misses", "101")), text="--misses 101")
+    exp = capacity.Capacity(options("capacity", "--misses", "20"))
+    rows = exp.rows_for(exp.points[1], None, "10.99.1.1")
+    assert [(r[0], r[1]) for r in rows] == [(80, "/1k.jpg"), (20, capacity.MISS_PATH)], rows
+
+
+if __name__ == "__main__":
+    ktap.run(globals())
