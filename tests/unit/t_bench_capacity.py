@@ -19,8 +19,10 @@ from bench_records import options, record, refused  # noqa: E402
 import bottleneck               # noqa: E402
 import capacity                 # noqa: E402
 import clients                  # noqa: E402
+import engine                   # noqa: E402
 import invoke                   # noqa: E402
 import loads                    # noqa: E402
+import report                   # noqa: E402
 import servers                  # noqa: E402
 import terminal                 # noqa: E402
 
@@ -69,6 +71,18 @@ def t_a_floor_that_the_client_cannot_fill_is_a_bound():
         assert one["points"]["1 KiB"]["floor"].get("at_least", False) == bool(least), one
 
 
+def t_a_bound_is_marked_on_the_page_and_a_long_reason_ends_with_a_word():
+    exp = capacity.Capacity(options("capacity", "--rows", "1k"))
+    entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER),
+                           "floor": (1.25e6, bottleneck.AT_LEAST),
+                           "nginx": (0, bottleneck.UNKNOWN)})
+    entry["summary"][2]["why"] = {bottleneck.UNKNOWN: "the server's core was 65% busy"}
+    chart, table = report.picture(entry, entry["figures"][0]), report.table(entry)
+    assert ">≥1.25M/s<" in chart and ">500k/s<" in chart, chart
+    assert ">≥1.25M/s" in table and "≥500" not in table, table
+    assert "no figure: nobody&#x27;s limit that could be seen (the server&#x27;s …<" in chart, chart
+
+
 def t_the_last_line_says_when_the_floor_is_not_known():
     exp = capacity.Capacity(options("capacity", "--rows", "1k"))
     entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER), "floor": (0, bottleneck.UNKNOWN)})
@@ -84,7 +98,8 @@ def of_rates(exp, rates):
                 "figures": {"core_ns": None, "throughput": rate and {
                     "median": rate, "min": rate, "max": rate, "n": 3}}}
                for name, (rate, limit) in rates.items()]
-    return {"name": "capacity", "title": exp.title, "x": exp.x_label, "summary": summary,
+    return {"name": "capacity", "title": exp.title, "x": exp.x_label, "x_log": False,
+            "x_named": True, "summary": summary,
             "figures": [list(f) for f in exp.figures], "servers": list(rates), "reference": None,
             "points": [{"x": 0, "label": "1 KiB"}], "samples": [], "derived": {}}
 
@@ -136,6 +151,37 @@ def conf_of(kind, caches):
     server.run = server.wait = lambda *_: None
     server.launch()
     return written[0]
+
+
+def t_bad_input_is_said_and_no_figure():
+    exp, sample = capacity.Capacity(options("capacity", "--rows", "1k")), {}
+    lab = types.SimpleNamespace(server_cpus={0}, client_cpus={1})
+    run = types.SimpleNamespace(lab=lab, opts=types.SimpleNamespace(nofile=300))
+    nginx = types.SimpleNamespace(tier=None)
+    load = loads.Loop(256, "x.list")
+    good = {"requests": 1000, "bytes": 1e6, "seconds": 1, "errors": 0, "statuses": 0, "kinds": {},
+            "opened": 256, "verified": 10, "gaps": 0, "segments": 1000,
+            "idle": {"0": 0.0, "1": 0.5}, "stolen": {"0": 0.0}}
+
+    def after(**change):
+        sample.update(invalid=None, rate=1000)
+        exp.after(run, exp.points[0], nginx, sample, {**good, **change})
+
+    after()
+    assert engine.fault(load, good) is None and sample["server_share"] == 1.0
+    # a link that drops; a client that looked at nothing
+    for change, text in (({"gaps": 20}, "the link lost segments"),
+                         ({"verified": 0}, "not one reply was verified")):
+        refused(lambda change=change: after(**change), text=text)
+    # wrong bytes, statuses; connections that were not opened
+    for change, text in (({"errors": 3, "kinds": {"body": 3}}, "body 3"),
+                         ({"statuses": 2}, "2 wrong statuses"),
+                         ({"opened": 80}, "only 80 of 256 connections")):
+        assert text in engine.fault(load, {**good, **change}), change
+    # fewer descriptors than connections
+    refused(engine.Run.check_descriptors, run, load, text="356 descriptors needed, 300 allowed")
+    run.opts.nofile = 400
+    engine.Run.check_descriptors(run, load)
 
 
 def t_a_load_that_was_killed_leaves_no_program():

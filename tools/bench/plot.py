@@ -27,6 +27,7 @@ COLOURS = ("#d23b78", "#0f94a8", "#b0850f", "#9a5bd8", "#1f9650", "#2f74e0", "#d
 MARKS = ("circle", "square", "triangle", "diamond")
 LOG_FROM = 40               # largest over smallest, from which a vertical axis is logarithmic
 BAR, BAR_GAP, GROUP_GAP = 13, 2, 24
+REASON = 48                 # letters of why there is no figure
 LETTER = 6.6                # pixels of one, on average
 
 
@@ -186,8 +187,13 @@ def draw(x: Any, y: Any, points: Any, line: str, look: Any) -> list[str]:
     return out
 
 
+def short(reason: str) -> str:
+    """As much of a reason as fits behind a bar; the whole of it appears under the pointer."""
+    return reason if len(reason) <= REASON else reason[:REASON].rpartition(" ")[0] + " …"
+
+
 def bars(title: str, unit: str, groups: list, names: list[str]) -> str | None:
-    """Bars by group. groups: [(label, {server: (low, mid, high) or why not})].
+    """Bars by group. groups: [(label, {server: (low, mid, high[, mark]) or why not})].
 
     Each bar has its figure behind it; a bar without a figure has the reason instead.
     """
@@ -205,12 +211,13 @@ def bars(title: str, unit: str, groups: list, names: list[str]) -> str | None:
             if isinstance(value, str):
                 out.append(f"<g><title>{html.escape(f'{name}: {value}')}</title>" +
                            f'<path d="M4 {y}h3v{BAR}h-3z" class="hollow" stroke="{colour}"/>' +
-                           text(12, y + 11, "no figure: " + value[:50], "start") + "</g>")
+                           text(12, y + 11, "no figure: " + short(value), "start") + "</g>")
             else:
-                width = max(2.0, value[1] * scale)
-                out.append(f"<g><title>{html.escape(f'{name}: {human(value[1], unit)}')}</title>"
+                width, figure = max(2.0, value[1] * scale), "".join(value[3:]) + \
+                    human(value[1], unit)
+                out.append(f"<g><title>{html.escape(f'{name}: {figure}')}</title>"
                            f'<path d="M4 {y}h{width:.1f}v{BAR}h-{width:.1f}z" fill="{colour}"/>' +
-                           text(9 + width, y + 11, human(value[1], unit), "start") + "</g>")
+                           text(9 + width, y + 11, figure, "start") + "</g>")
             y += BAR + BAR_GAP
         y += GROUP_GAP - 17
     return f'<svg viewBox="0 0 {WIDTH} {y + 4}" role="img" class="chart">' \

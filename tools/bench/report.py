@@ -126,7 +126,7 @@ def table(entry: dict) -> str:
     for row in entry["summary"]:
         cells = [f'<td class="l">{esc(labels[row["point"]])}</td>',
                  f'<td class="l">{esc(row["server"])}</td>']
-        cells += [f"<td>{cell(row['figures'][key], unit)}</td>"
+        cells += [f"<td>{terminal.bound(row, key)}{cell(row['figures'][key], unit)}</td>"
                   for key, _, unit, _ in entry["figures"]]
         if entry["reference"]:
             cells.append(f"<td>{ratio_text(row['ratios'].get(first[0]))}</td>")
@@ -175,7 +175,7 @@ def bar(entry: dict, row: Any, key: str) -> Any:
         return None
     f = row["figures"][key]
     if f:
-        return f["min"], f["median"], f["max"]
+        return f["min"], f["median"], f["max"], terminal.bound(row, key)
     return terminal.why_not(entry, row["point"], row["server"], row)
 
 

@@ -28,6 +28,11 @@ def why_not(entry: dict, point: Point, name: str, row: Any) -> Any:
     return faults[0] if faults else None
 
 
+def bound(row: Any, key: str) -> str:
+    """The mark of a lower bound."""
+    return "≥" * (key == "throughput" and AT_LEAST in row["limit"] and bool(row["figures"][key]))
+
+
 def ratio(r: Any) -> str:
     """A ratio with its interval, short."""
     if not r or r.get("ratio") is None:
@@ -51,7 +56,7 @@ def block(entry: dict, figure: Any, reasons: list[str]) -> list[list]:
             value = row and row["figures"].get(key)
             if value:
                 mark = "~" * (row["disturbed"] == row["valid"]) + \
-                    "≥" * (key == "throughput" and AT_LEAST in row["limit"])
+                    bound(row, key)
                 cells.append(mark + human(value["median"], unit))
                 continue
             why = why_not(entry, point["x"], name, row)
