@@ -114,6 +114,34 @@ KTAP_TEST(t_changed_file_is_withdrawn_alone)
 	by_folders = false;
 }
 
+KTAP_TEST(t_folder_without_variants_is_known_until_one_comes)
+{
+	static const char *const names[] = { "a/one.gz", "a/b/two.br", "new" };
+	struct tbg_lease l;
+
+	NEED_SITE();
+	KTAP_CHECK(!chdir(root));
+	folders_watch();
+	for (int i = 0; i < 2; i++) {
+		const char *name = i ? "0/a/b/two" : "0/a/one";
+
+		KTAP_CHECK(tbg_watch_look(watch, name, &l) && l.no_variants);
+		write_file(names[i], "x");
+		KTAP_CHECK(tbg_watch_look(watch, name, &l) && !l.no_variants);
+	}
+	write_file("new", "x");
+	KTAP_CHECK(tbg_watch_look(watch, "0/top", &l) && l.no_variants);
+	KTAP_CHECK(!rename("new", "c/four.zst"));
+	KTAP_CHECK(tbg_watch_look(watch, "0/c/four", &l) && !l.no_variants);
+	/* one that was there before its folder was watched */
+	KTAP_CHECK(!mkdir("d", 0755));
+	write_file("d/x.gz", "x");
+	lease("d/x", &l);
+	KTAP_CHECK(tbg_watch_look(watch, "0/d/x", &l) && !l.no_variants);
+	KTAP_CHECK(!chdir("/"));
+	site_close();
+}
+
 static void link_two(void)	{ link("a/b/two", "linked"); }
 
 /* What comes between opening a file and watching it is not lost. */

@@ -87,6 +87,7 @@ bool tbg_object_known(const struct tbg_object *o);
 struct tbg_lease {
 	uint64_t seq;
 	bool trusted;		/* inotify covers every folder on the way */
+	bool no_variants;	/* nor has its folder a name such as name.gz */
 	bool folders_only;	/* the file's own watch is to be made yet: tbg_watch_file() */
 	char why[64];		/* why not */
 };

@@ -165,7 +165,7 @@ static unsigned int open_status(const struct tbg_server *s, const struct tbg_loc
 
 	if (status)
 		return status;
-	tbg_file_vary(&s->files, l, name, &f);
+	tbg_file_vary(&s->files, l, name, false, &f);
 	*too_large = !tbg_file_fits(&f, l);
 	tbg_file_close(&f);
 	return 0;

@@ -233,14 +233,15 @@ static unsigned int siblings_find(const struct tbg_files *files, const char *nam
 }
 
 void tbg_file_vary(const struct tbg_files *files, const struct tbg_location *location,
-		   const char *name, struct tbg_file *f)
+		   const char *name, bool none, struct tbg_file *f)
 {
 	bool old = location->precompressed_old;
 
 	if (!location->precompressed || f->coding)
 		f->siblings = 0;
 	else if (!f->siblings || !(f->siblings & TBG_SIBLINGS_OLD) == old)
-		f->siblings = siblings_find(files, name, &f->st, old);
+		f->siblings = none ? TBG_SIBLINGS | (old ? TBG_SIBLINGS_OLD : 0) :
+			      siblings_find(files, name, &f->st, old);
 	f->variants = f->siblings & ~(TBG_SIBLINGS | TBG_SIBLINGS_OLD);
 	if (!f->variants && !f->coding && f->size >= location->compress_min &&
 	    f->size <= TBG_COMPRESSED_MAX && tbg_encode_type(f->type))

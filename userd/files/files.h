@@ -76,10 +76,11 @@ void tbg_file_describe(struct tbg_file *f, const struct tbg_location *location,
 
 /*
  * Which variants location lets the file have, into f->variants: those that stand
- * beside it, as name.gz and so on, or those that it can be compressed to.
+ * beside it, as name.gz and so on, or those that it can be compressed to. none: it is known
+ * that none stands there.
  */
 void tbg_file_vary(const struct tbg_files *files, const struct tbg_location *location,
-		   const char *name, struct tbg_file *f);
+		   const char *name, bool none, struct tbg_file *f);
 
 void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
 		      char ret[TBG_FILE_NAME]);

@@ -70,6 +70,18 @@ static const unsigned long fs_good[] = {
 	FS_ZFS, FS_BCACHEFS,
 };
 
+bool tbg_watched_is_told(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs))
+		return false;
+	for (size_t i = 0; i < sizeof(fs_good) / sizeof(*fs_good); i++)
+		if ((unsigned long)fs.f_type == fs_good[i])
+			return true;
+	return false;
+}
+
 static const char *doubt_of(int err)
 {
 	switch (-err) {
@@ -101,12 +113,15 @@ static ssize_t events_read(struct tbg_watch *w);
 static bool folder_look(struct tbg_watch *w, const char *name, struct tbg_lease *ret)
 {
 	const char *slash = strrchr(name, '/');
+	const struct tbg_watched *f;
 
 	*ret = (struct tbg_lease){ 0 };
 	/* else the news of the write before would withdraw what we publish now */
 	events_read(w);
 	ret->seq = tbg_cache_changes(w->cache);
-	return tbg_watched_find(w, name, slash ? slash - name : 0);
+	f = tbg_watched_find(w, name, slash ? slash - name : 0);
+	ret->no_variants = f && f->plain;
+	return f;
 }
 
 /* The file's own watch. Under w->lock. */
@@ -166,20 +181,14 @@ void tbg_watch_file(struct tbg_watch *w, const char *name, struct tbg_lease *lea
 const char *tbg_watch_doubt(const struct tbg_lease *lease,
 			    const struct stat *st, int fd)
 {
-	struct statfs fs;
-
 	if (!lease->trusted)
 		return lease->why;
 	if (!S_ISREG(st->st_mode))
 		return "not a regular file";
 	if (st->st_nlink != 1)
 		return doubt_of(-EMLINK);
-	if (fstatfs(fd, &fs))
-		return "file system unknown";
-	for (size_t i = 0; i < sizeof(fs_good) / sizeof(*fs_good); i++)
-		if ((unsigned long)fs.f_type == fs_good[i])
-			return NULL;
-	return "file system that may change without inotify seeing it";
+	return tbg_watched_is_told(fd) ? NULL :
+	       "file system that may change without inotify seeing it";
 }
 
 uint64_t tbg_watch_expiry(struct tbg_watch *w, const struct tbg_lease *lease,
@@ -293,6 +302,8 @@ static void event_apply(struct tbg_watch *w, const struct inotify_event *e)
 	}
 	if (e->mask & EVENTS_REPLACE && tbg_watched_find(w, name, strlen(name)))
 		tbg_watched_forget_below(w, name, strlen(name));
+	if (e->mask & (IN_CREATE | IN_MOVED_TO) && tbg_watched_is_variant(e->name))
+		f->plain = false;
 	if (e->mask & (IN_CREATE | IN_MOVED_TO) && !(e->mask & IN_ISDIR))
 		link_check(w, name);
 }

@@ -26,6 +26,7 @@ struct tbg_watched {
 	int wd;
 	uint32_t len;
 	bool is_file;
+	bool plain;			/* of a folder: none of its files is a variant of another */
 	char name[];			/* rooted; "0" is a root itself */
 };
 
@@ -77,6 +78,11 @@ void tbg_watched_forget_below(struct tbg_watch *w, const char *name, size_t len)
 int tbg_watched_wd(struct tbg_watch *w, int fd);
 /* Every folder on the way to name, its root first. Negative errno. */
 int tbg_watched_folders_add(struct tbg_watch *w, const char *name);
+
+/* Whether inotify is told of all that changes on the file system of fd. */
+bool tbg_watched_is_told(int fd);
+/* Whether a name is that of a file's variant, such as name.gz. */
+bool tbg_watched_is_variant(const char *name);
 
 void tbg_watched_file_forget(struct tbg_watch *w, struct tbg_watched *f);
 /*

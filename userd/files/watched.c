@@ -4,6 +4,7 @@
  * under its lock. Watches are added from the root down, each before the next folder is
  * opened: a folder exchanged meanwhile is an event on the one above.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -20,6 +21,7 @@
 		IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | \
 		IN_MOVE_SELF | IN_ONLYDIR)
 #define EVENTS_FILE (IN_MODIFY | IN_ATTRIB | IN_ONESHOT)
+#define NAMES_MAX	4096	/* of a folder, read while others wait: some 2 ms */
 #define TICK_FORGETS	2000	/* watches looked at; giving one back takes 5 us */
 
 struct tbg_watched *tbg_watched_find(struct tbg_watch *w, const char *name,
@@ -122,6 +124,43 @@ int tbg_watched_wd(struct tbg_watch *w, int fd)
 	return wd < 0 ? -errno : wd;
 }
 
+bool tbg_watched_is_variant(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	if (!dot)
+		return false;
+#define X(id, coding, suffix)			\
+	if (!strcmp(dot + 1, suffix))		\
+		return true;
+	TBG_ENCODING_LIST(X)
+#undef X
+	return false;
+}
+
+/* Whether an open folder has no variant, and few enough names for a look at all of them. */
+static bool is_plain(int fd)
+{
+	int own = tbg_watched_is_told(fd) ?
+		  openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	DIR *d = own < 0 ? NULL : fdopendir(own);
+	unsigned int left = NAMES_MAX;
+	const struct dirent *e = NULL;
+	bool ret;
+
+	if (!d) {
+		if (own >= 0)
+			close(own);
+		return false;
+	}
+	errno = 0;
+	while (left && (e = readdir(d)) && !tbg_watched_is_variant(e->d_name))
+		left--;
+	ret = left && !e && !errno;
+	closedir(d);
+	return ret;
+}
+
 /* Watches the folder of the first len bytes of name; those above it are. */
 static int folder_add(struct tbg_watch *w, const char *name, size_t len)
 {
@@ -140,6 +179,8 @@ static int folder_add(struct tbg_watch *w, const char *name, size_t len)
 		return fd;
 	}
 	wd = tbg_watched_wd(w, fd);
+	/* behind its watch: what comes later is an event */
+	f->plain = wd >= 0 && is_plain(fd);
 	close(fd);
 	if (wd < 0) {
 		free(f);

@@ -287,7 +287,7 @@ static int version_open(const struct tbg_server *s,
 		if (status)
 			return status;
 	}
-	tbg_file_vary(&s->files, location, v->name, &v->f);
+	tbg_file_vary(&s->files, location, v->name, leased && v->lease.no_variants, &v->f);
 	if (keep)
 		tbg_open_files_keep(s->files.opened, v->name, &v->f, &v->lease);
 	return 0;
