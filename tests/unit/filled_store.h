@@ -101,7 +101,7 @@ static bool finds(struct tbg_store *s, const char *uri, const char *req, char wa
 	bool others, right;
 	struct tbg_stored *one = tbg_store_find(s, &u, req, strlen(req), &others);
 
-	right = one ? one->body->first->data[0] == want : !want;
+	right = one ? TAILQ_FIRST(&one->body->pieces)->data[0] == want : !want;
 	tbg_stored_put(one);
 	return right;
 }

@@ -63,7 +63,7 @@ KTAP_TEST(t_what_is_kept_has_little_room_to_spare)
 	tbg_byte_chain_add(p, "abc", 3);
 	kept = tbg_byte_chain_keep(p);
 	KTAP_CHECK(kept && kept != p && kept->len == 13 && kept->room == 13);
-	KTAP_CHECK(!memcmp(kept->first->data, "0123456789abc", 13));
+	KTAP_CHECK(!memcmp(TAILQ_FIRST(&kept->pieces)->data, "0123456789abc", 13));
 	tbg_byte_chain_put(p);
 	p = tbg_byte_chain_keep(kept);
 	KTAP_CHECK(p == kept);
@@ -227,7 +227,7 @@ static char found(struct tbg_store *s, const struct tbg_uri *u)
 {
 	bool others;
 	struct tbg_stored *one = tbg_store_find(s, u, "", 0, &others);
-	char ret = one ? one->body->first->data[0] : 0;
+	char ret = one ? TAILQ_FIRST(&one->body->pieces)->data[0] : 0;
 
 	tbg_stored_put(one);
 	return ret;
@@ -417,7 +417,7 @@ KTAP_TEST(t_bodies_count_until_nobody_reads_them)
 
 	tbg_store_count(s, p);
 	KTAP_CHECK(tbg_byte_chain_room(p, 500000) && tbg_store_has_room(s));
-	p->last->len = p->len = 500000;
+	TAILQ_LAST(&p->pieces, tbg_pieces)->len = p->len = 500000;
 	KTAP_CHECK(tbg_byte_chain_room(p, 100000) && !tbg_store_has_room(s));
 	tbg_response_directives_read(&t, 200, fields_of(""), 1000, 0, 0);
 	atomic_fetch_add(&p->refs, 1);
@@ -428,7 +428,7 @@ KTAP_TEST(t_bodies_count_until_nobody_reads_them)
 	atomic_fetch_add(&other->refs, 1);
 	KTAP_CHECK(tbg_store_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, other), 0, NULL));
 	KTAP_CHECK(!tbg_store_has_room(s));
-	tbg_byte_chain_cut(p, p->last);
+	tbg_byte_chain_cut(p, TAILQ_LAST(&p->pieces, tbg_pieces));
 	KTAP_CHECK(tbg_store_has_room(s));
 	tbg_store_purge(s, NULL, 0);
 	KTAP_CHECK(!tbg_store_has_room(s));

@@ -219,12 +219,14 @@ static bool fits_index(const struct tbg_cache *c, const struct tbg_object *o)
 static int enter_node(struct tbg_cache *c, struct shard *sh, struct node *n)
 {
 	struct tbg_blob *blob = (struct tbg_blob *)n->o.blob;
-	struct node **bucket = bucket_of(sh, &n->o.key), *old = *bucket;
+	struct node_bucket *bucket = bucket_of(sh, &n->o.key);
+	struct node *old;
 
 	if (n->o.name && tbg_cache_name_enter(c, n))
 		return -ENOMEM;
-	while (old && memcmp(&old->o.key, &n->o.key, sizeof(old->o.key)))
-		old = old->next;
+	SLIST_FOREACH(old, bucket, bucket)
+		if (!memcmp(&old->o.key, &n->o.key, sizeof(old->o.key)))
+			break;
 
 	__atomic_store_n(&blob->gen, n->gen, __ATOMIC_RELEASE);
 	if (fits_index(c, &n->o)) {
@@ -236,8 +238,7 @@ static int enter_node(struct tbg_cache *c, struct shard *sh, struct node *n)
 	if (old)
 		tbg_cache_unlink_node(c, sh, old, !n->o.in_kernel);
 
-	n->next = *bucket;
-	*bucket = n;
+	SLIST_INSERT_HEAD(bucket, n, bucket);
 	n->linked = true;
 	sh->nr++;
 	tbg_cache_node_hold(n);

@@ -18,11 +18,11 @@
 static struct dir *dir_find(struct tbg_cache *c, const char *name, size_t len,
 			    uint64_t hash)
 {
-	struct dir *d = c->dir_buckets[hash & c->dir_mask];
+	struct dir *d;
 
-	while (d && (d->hash != hash || d->len != len ||
-		     memcmp(d->name, name, len)))
-		d = d->next;
+	SLIST_FOREACH(d, &c->dir_buckets[hash & c->dir_mask], bucket)
+		if (d->hash == hash && d->len == len && !memcmp(d->name, name, len))
+			break;
 	return d;
 }
 
@@ -54,20 +54,16 @@ static struct dir *dir_make(struct tbg_cache *c, const char *name, size_t len)
 		LIST_INSERT_HEAD(&up->children, d, sibling);
 		up->nr++;
 	}
-	d->next = c->dir_buckets[hash & c->dir_mask];
-	c->dir_buckets[hash & c->dir_mask] = d;
+	SLIST_INSERT_HEAD(&c->dir_buckets[hash & c->dir_mask], d, bucket);
 	return d;
 }
 
 void tbg_cache_dir_prune(struct tbg_cache *c, struct dir *d)
 {
 	while (d && !d->nr) {
-		struct dir **at = &c->dir_buckets[d->hash & c->dir_mask];
 		struct dir *up = d->parent;
 
-		while (*at != d)
-			at = &(*at)->next;
-		*at = d->next;
+		SLIST_REMOVE(&c->dir_buckets[d->hash & c->dir_mask], d, dir, bucket);
 		if (up) {
 			LIST_REMOVE(d, sibling);
 			up->nr--;

@@ -223,9 +223,9 @@ static struct tbg_object *object_find(struct tbg_cache *c, const struct tbg_key 
 	__builtin_prefetch(bucket_of(sh, key));
 	__builtin_prefetch(sketch_at(&sh->sketch, key, 0), 1);
 	pthread_mutex_lock(&sh->lock);
-	__builtin_prefetch(*bucket_of(sh, key), 1);
+	__builtin_prefetch(SLIST_FIRST(bucket_of(sh, key)), 1);
 	tbg_cache_sketch_count(&sh->sketch, key);
-	for (n = *bucket_of(sh, key); n; n = n->next)
+	SLIST_FOREACH(n, bucket_of(sh, key), bucket)
 		if (n->o.key.h[0] == key->h[0] && n->o.key.h[1] == key->h[1])
 			break;
 	if (n && n->o.vhost == vhost && n->o.path_len == path_len &&
@@ -258,11 +258,7 @@ struct tbg_object *tbg_cache_look(struct tbg_cache *c,
 void tbg_cache_unlink_node(struct tbg_cache *c, struct shard *sh, struct node *n,
 			   bool from_index)
 {
-	struct node **at = bucket_of(sh, &n->o.key);
-
-	while (*at != n)
-		at = &(*at)->next;
-	*at = n->next;
+	SLIST_REMOVE(bucket_of(sh, &n->o.key), n, node, bucket);
 	n->heat_last = heat_of(c, n);
 	n->linked = false;
 	sh->nr--;
@@ -320,13 +316,14 @@ static bool slice_visit(struct tbg_cache *c, struct shard *sh,
 			void *arg)
 {
 	struct seen *seen;
+	struct node *n;
 	uint32_t nr = 0;
 	bool more = true;
 
 	pthread_mutex_lock(&sh->lock);
 	seen = malloc((sh->nr + 1) * sizeof(*seen));
 	for (uint64_t b = 0; seen && b <= sh->mask; b++)
-		for (struct node *n = sh->buckets[b]; n; n = n->next) {
+		SLIST_FOREACH(n, &sh->buckets[b], bucket) {
 			tbg_cache_node_hold(n);
 			seen[nr++] = (struct seen){
 				n, n->hits + heat_of(c, n)
@@ -396,12 +393,13 @@ void tbg_cache_stats(struct tbg_cache *c, struct tbg_cache_stats *ret)
 static uint32_t shard_tick(struct tbg_cache *c, struct shard *sh)
 {
 	uint64_t fed = 0;
+	struct node *n;
 	uint32_t ret;
 
 	pthread_mutex_lock(&sh->lock);
 	ret = sh->nr;
 	for (uint64_t b = 0; ret && b <= sh->mask; b++)
-		for (struct node *n = sh->buckets[b]; n; n = n->next) {
+		SLIST_FOREACH(n, &sh->buckets[b], bucket) {
 			uint32_t heat = heat_of(c, n);
 			uint32_t nr = heat - n->heat_seen;
 
@@ -446,8 +444,8 @@ void tbg_cache_close(struct tbg_cache *c)
 		struct shard *sh = &c->shards[i];
 
 		for (uint64_t b = 0; sh->buckets && b <= sh->mask; b++)
-			while (sh->buckets[b])
-				tbg_cache_unlink_node(c, sh, sh->buckets[b], false);
+			while (!SLIST_EMPTY(&sh->buckets[b]))
+				tbg_cache_unlink_node(c, sh, SLIST_FIRST(&sh->buckets[b]), false);
 		free(sh->buckets);
 		free(sh->sketch.lines);
 	}

@@ -25,9 +25,11 @@
 	atomic_fetch_add_explicit(&(counter), nr, memory_order_relaxed)
 
 LIST_HEAD(node_list, node);
+SLIST_HEAD(node_bucket, node);
+SLIST_HEAD(dir_bucket, dir);
 
 struct node {
-	struct node *next;		/* in the shard's bucket */
+	SLIST_ENTRY(node) bucket;	/* of the shard */
 	uint64_t hits;			/* user tier; shard lock */
 	struct tbg_object o;
 	LIST_ENTRY(node) by_name;	/* in the name's bucket */
@@ -44,7 +46,7 @@ struct node {
 
 /* A folder with objects in or below it. nr counts both kinds of children. */
 struct dir {
-	struct dir *next;		/* in the bucket */
+	SLIST_ENTRY(dir) bucket;
 	struct dir *parent;
 	LIST_HEAD(, dir) children;
 	LIST_ENTRY(dir) sibling;
@@ -69,7 +71,7 @@ struct sketch {
 
 struct shard {
 	pthread_mutex_t lock;
-	struct node **buckets;
+	struct node_bucket *buckets;
 	uint64_t mask;
 	uint32_t nr;
 	struct sketch sketch;
@@ -86,7 +88,7 @@ struct tbg_cache {
 
 	pthread_mutex_t names;
 	struct node_list *name_buckets;
-	struct dir **dir_buckets;
+	struct dir_bucket *dir_buckets;
 	uint64_t name_mask, dir_mask;
 	_Atomic uint64_t changes;	/* written under names */
 	uint64_t all_changed;		/* number of the last change of all */
@@ -113,7 +115,7 @@ static inline struct shard *shard_of(struct tbg_cache *c, const struct tbg_key *
 	return &c->shards[key->h[0] % SHARD_NR];
 }
 
-static inline struct node **bucket_of(struct shard *sh, const struct tbg_key *key)
+static inline struct node_bucket *bucket_of(struct shard *sh, const struct tbg_key *key)
 {
 	return &sh->buckets[(key->h[0] >> SHARD_BITS) & sh->mask];
 }

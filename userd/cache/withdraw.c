@@ -47,10 +47,10 @@ static unsigned int withdraw_if(struct tbg_cache *c,
 
 		pthread_mutex_lock(&sh->lock);
 		for (uint64_t b = 0; b <= sh->mask; b++) {
-			struct node *n = sh->buckets[b], *next;
+			struct node *n = SLIST_FIRST(&sh->buckets[b]), *next;
 
 			for (; n; n = next) {
-				next = n->next;
+				next = SLIST_NEXT(n, bucket);
 				if (!fn(n, arg))
 					continue;
 				tbg_cache_unlink_node(c, sh, n, true);

@@ -188,12 +188,12 @@ static enum tbg_framing framing_of(const struct tbg_transfer *x,
 
 static void seek(struct tbg_transfer *x, uint64_t from)
 {
-	x->at = x->source ? x->source->first : NULL;
+	x->at = x->source ? TAILQ_FIRST(&x->source->pieces) : NULL;
 	x->at_off = 0;
 	x->read = from;
-	while (x->at && from >= x->at->len && x->at->next) {
+	while (x->at && from >= x->at->len && TAILQ_NEXT(x->at, link)) {
 		from -= x->at->len;
-		x->at = x->at->next;
+		x->at = TAILQ_NEXT(x->at, link);
 	}
 	x->at_off = from;
 }
@@ -361,7 +361,7 @@ static int iov_pieces(const struct tbg_transfer *x, struct iovec *iov, int max,
 	uint32_t off = x->at_off;
 	int nr = 0;
 
-	for (; p && nr < max && limit; p = p->next, off = 0) {
+	for (; p && nr < max && limit; p = TAILQ_NEXT(p, link), off = 0) {
 		uint64_t n = p->len - off < limit ? p->len - off : limit;
 
 		if (!n)
@@ -407,9 +407,9 @@ static void source_advance(struct tbg_transfer *x, size_t n)
 		}
 		n -= rest;
 		x->at_off = x->at->len;
-		if (!x->at->next)
+		if (!TAILQ_NEXT(x->at, link))
 			return;
-		x->at = x->at->next;
+		x->at = TAILQ_NEXT(x->at, link);
 		x->at_off = 0;
 	}
 }
@@ -418,7 +418,7 @@ void tbg_deliver_consume(struct tbg_transfer *x)
 {
 	x->source->read_once = true;
 	if (!x->at)
-		x->at = x->source->first;
+		x->at = TAILQ_FIRST(&x->source->pieces);
 	tbg_byte_chain_cut(x->source, x->at);
 }
 
@@ -481,7 +481,7 @@ static bool send_some(struct tbg_transfer *x)
 	int nr;
 
 	if (x->source && !x->at)
-		x->at = x->source->first;
+		x->at = TAILQ_FIRST(&x->source->pieces);
 	chunk_begin(x);
 	body_max = body_due(x);
 	nr = iov_text(iov, &x->pre, x->pre_off);

@@ -118,7 +118,9 @@ static void heads_make(struct heads *h, const struct tbg_location *l,
 
 static void body_copy(uint8_t *to, const struct tbg_byte_chain *body)
 {
-	for (const struct tbg_piece *p = body->first; p; p = p->next) {
+	const struct tbg_piece *p;
+
+	TAILQ_FOREACH(p, &body->pieces, link) {
 		memcpy(to, p->data, p->len);
 		to += p->len;
 	}

@@ -13,8 +13,10 @@ struct tbg_byte_chain *tbg_byte_chain_new(void)
 {
 	struct tbg_byte_chain *p = malloc(sizeof(*p));
 
-	if (p)
+	if (p) {
 		*p = (struct tbg_byte_chain){ .refs = 1 };
+		TAILQ_INIT(&p->pieces);
+	}
 	return p;
 }
 
@@ -35,10 +37,10 @@ static void pile_count(struct tbg_byte_chain *p, int64_t room)
 
 void tbg_byte_chain_cut(struct tbg_byte_chain *p, const struct tbg_piece *until)
 {
-	while (p->first && p->first != until) {
-		struct tbg_piece *one = p->first;
+	struct tbg_piece *one;
 
-		p->first = one->next;
+	while ((one = TAILQ_FIRST(&p->pieces)) && one != until) {
+		TAILQ_REMOVE(&p->pieces, one, link);
 		pile_count(p, -(int64_t)one->room);
 		free(one);
 	}
@@ -46,22 +48,17 @@ void tbg_byte_chain_cut(struct tbg_byte_chain *p, const struct tbg_piece *until)
 
 struct tbg_piece *tbg_byte_chain_room(struct tbg_byte_chain *p, uint32_t room)
 {
-	struct tbg_piece *one = p->last;
+	struct tbg_piece *one = TAILQ_LAST(&p->pieces, tbg_pieces);
 
 	if (one && one->len < one->room)
 		return one;
 	one = malloc(sizeof(*one) + room);
 	if (!one)
 		return NULL;
-	one->next = NULL;
 	one->len = 0;
 	one->room = room;
 	pile_count(p, room);
-	if (p->last)
-		p->last->next = one;
-	else
-		p->first = one;
-	p->last = one;
+	TAILQ_INSERT_TAIL(&p->pieces, one, link);
 	return one;
 }
 
@@ -85,6 +82,7 @@ bool tbg_byte_chain_add(struct tbg_byte_chain *p, const void *b, size_t len)
 
 struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p)
 {
+	const struct tbg_piece *one;
 	struct tbg_byte_chain *ret;
 
 	if (p->room / 2 <= p->len) {
@@ -94,7 +92,7 @@ struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p)
 	ret = tbg_byte_chain_new();
 	if (!ret || (p->len && !tbg_byte_chain_room(ret, p->len)))
 		goto fail;
-	for (const struct tbg_piece *one = p->first; one; one = one->next)
+	TAILQ_FOREACH(one, &p->pieces, link)
 		if (!tbg_byte_chain_add(ret, one->data, one->len))
 			goto fail;
 	return ret;

@@ -67,9 +67,12 @@ bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_response_dir
 static bool pile_append(struct tbg_byte_chain *to, const struct tbg_byte_chain *from,
 			uint64_t skip, uint64_t len)
 {
-	for (const struct tbg_piece *p = from->first; p && len; p = p->next) {
-		uint64_t n;
+	const struct tbg_piece *p;
+	uint64_t n;
 
+	TAILQ_FOREACH(p, &from->pieces, link) {
+		if (!len)
+			break;
 		if (skip >= p->len) {
 			skip -= p->len;
 			continue;

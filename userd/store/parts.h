@@ -31,10 +31,10 @@ struct tbg_pending_fetch {
 TAILQ_HEAD(entries, entry);
 
 struct entry {
-	struct entry *next;		/* in the bucket */
+	LIST_ENTRY(entry) bucket;	/* of its hash */
 	TAILQ_ENTRY(entry) use;		/* by last use, or when it was spared */
 	uint64_t hash[2];
-	struct tbg_stored *variants;	/* newest first */
+	LIST_HEAD(, tbg_stored) variants;	/* newest first */
 	LIST_HEAD(, tbg_pending_fetch) flights;
 	uint64_t pass_ns;		/* waiting is of no use until then */
 	uint64_t bytes;
@@ -47,7 +47,7 @@ struct entry {
 
 struct tbg_store {
 	pthread_mutex_t lock;
-	struct entry **buckets;
+	LIST_HEAD(bucket, entry) *buckets;
 	struct entries entries;		/* the newest first */
 	uint64_t key[2];
 	uint64_t budget, used;
@@ -66,7 +66,7 @@ struct entry *tbg_store_entry_like(struct entry *e, const struct tbg_uri *u, uin
 struct entry *tbg_store_entry_find(struct tbg_store *s, const struct tbg_uri *u,
 				   uint64_t hash[2]);
 struct entry *tbg_store_entry_get(struct tbg_store *s, const struct tbg_uri *u);
-void tbg_store_variant_drop(struct tbg_store *s, struct entry *e, struct tbg_stored **at);
+void tbg_store_variant_drop(struct tbg_store *s, struct entry *e, struct tbg_stored *one);
 unsigned int tbg_store_entry_empty(struct tbg_store *s, struct entry *e);
 void tbg_store_entry_free(struct tbg_store *s, struct entry *e);
 /* From the oldest on; of what is being fetched, and of keep, one variant stays. */

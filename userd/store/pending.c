@@ -76,6 +76,7 @@ enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 	enum tbg_turn turn = TBG_TURN_ALONE;
 	struct tbg_lines second = { 0 };
 	uint64_t hash[2];
+	const struct tbg_stored *newest;
 	struct entry *e;
 
 	*ret_flight = NULL;
@@ -83,9 +84,8 @@ enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 		return turn;
 	pthread_mutex_lock(&s->lock);
 	e = join == TBG_JOIN_AFTER ? tbg_store_entry_find(s, u, hash) : tbg_store_entry_get(s, u);
-	if (e && (!e->variants ||
-		  tbg_vary_make(&second, e->variants->head,
-				  e->variants->head_len, req, req_len)))
+	newest = e ? LIST_FIRST(&e->variants) : NULL;
+	if (e && (!newest || tbg_vary_make(&second, newest->head, newest->head_len, req, req_len)))
 		turn = turn_of(e, &second, join, waiter, now_ns, ret_flight);
 	pthread_mutex_unlock(&s->lock);
 	tbg_lines_free(&second);
@@ -108,7 +108,7 @@ void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
 		waiter->status = status;
 		tbg_mail_post(waiter->mailbox, &waiter->mail);
 	}
-	if (LIST_EMPTY(&e->flights) && !e->variants && !e->pass_ns)
+	if (LIST_EMPTY(&e->flights) && LIST_EMPTY(&e->variants) && !e->pass_ns)
 		tbg_store_entry_free(s, e);
 	else
 		tbg_store_room_make(s, e);

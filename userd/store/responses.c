@@ -150,7 +150,7 @@ struct entry *tbg_store_entry_like(struct entry *e, const struct tbg_uri *u, uin
 {
 	while (e && (e->hash[0] != hash || e->len != u->len ||
 		     e->upstream != u->upstream || memcmp(e->uri, u->text, u->len)))
-		e = e->next;
+		e = LIST_NEXT(e, bucket);
 	return e;
 }
 
@@ -161,10 +161,10 @@ struct entry *tbg_store_entry_find(struct tbg_store *s, const struct tbg_uri *u,
 	struct entry *e;
 
 	tbg_store_uri_hash(s->key, u, hash);
-	e = tbg_store_entry_like(s->buckets[hash[0] % BUCKETS], u, hash[0]);
+	e = tbg_store_entry_like(LIST_FIRST(&s->buckets[hash[0] % BUCKETS]), u, hash[0]);
 	while (e && (e->https != u->https || e->proxy_host_len != host->len ||
 		     (host->len && memcmp(e->uri + e->len, host->text, host->len))))
-		e = tbg_store_entry_like(e->next, u, hash[0]);
+		e = tbg_store_entry_like(LIST_NEXT(e, bucket), u, hash[0]);
 	return e;
 }
 
@@ -188,8 +188,7 @@ struct entry *tbg_store_entry_get(struct tbg_store *s, const struct tbg_uri *u)
 	e->proxy_host_len = u->proxy_host.len;
 	if (u->proxy_host.len)
 		memcpy(e->uri + u->len, u->proxy_host.text, u->proxy_host.len);
-	e->next = s->buckets[hash[0] % BUCKETS];
-	s->buckets[hash[0] % BUCKETS] = e;
+	LIST_INSERT_HEAD(&s->buckets[hash[0] % BUCKETS], e, bucket);
 	use_enter(s, e);
 	s->used += e->bytes = sizeof(*e) + u->len + u->proxy_host.len;
 	s->uris++;
@@ -229,14 +228,12 @@ static uint64_t objects_heat(const struct tbg_stored *one)
 	return sum;
 }
 
-void tbg_store_variant_drop(struct tbg_store *s, struct entry *e, struct tbg_stored **at)
+void tbg_store_variant_drop(struct tbg_store *s, struct entry *e, struct tbg_stored *one)
 {
-	struct tbg_stored *one = *at;
-
 	objects_drop(one);
 	one->entry = NULL;
 	atomic_fetch_add(&s->outside, one->body->room);
-	*at = one->next;
+	LIST_REMOVE(one, link);
 	e->nr--;
 	e->bytes -= bytes_of(one);
 	s->used -= bytes_of(one);
@@ -248,19 +245,15 @@ unsigned int tbg_store_entry_empty(struct tbg_store *s, struct entry *e)
 {
 	unsigned int nr = e->nr;
 
-	while (e->variants)
-		tbg_store_variant_drop(s, e, &e->variants);
+	while (!LIST_EMPTY(&e->variants))
+		tbg_store_variant_drop(s, e, LIST_FIRST(&e->variants));
 	return nr;
 }
 
 void tbg_store_entry_free(struct tbg_store *s, struct entry *e)
 {
-	struct entry **at = &s->buckets[e->hash[0] % BUCKETS];
-
 	tbg_store_entry_empty(s, e);
-	while (*at != e)
-		at = &(*at)->next;
-	*at = e->next;
+	LIST_REMOVE(e, bucket);
 	use_leave(s, e);
 	s->used -= e->bytes;
 	s->uris--;
@@ -270,9 +263,10 @@ void tbg_store_entry_free(struct tbg_store *s, struct entry *e)
 /* Whether the kernel tiers have answered with any since this was asked last. */
 static bool asked_in_kernel(struct entry *e)
 {
+	struct tbg_stored *one;
 	bool ret = false;
 
-	for (struct tbg_stored *one = e->variants; one; one = one->next) {
+	LIST_FOREACH(one, &e->variants, link) {
 		uint64_t heat = objects_heat(one);
 
 		ret |= heat && heat != one->heat_seen;
@@ -293,12 +287,12 @@ static bool spared(struct entry *e)
 /* Its variants go from the oldest on, but for the newest. */
 static void variants_trim(struct tbg_store *s, struct entry *e)
 {
-	struct tbg_stored **at;
-
 	while (s->used > s->budget && e->nr > 1) {
-		for (at = &e->variants; (*at)->next; at = &(*at)->next)
-			;
-		tbg_store_variant_drop(s, e, at);
+		struct tbg_stored *oldest = LIST_FIRST(&e->variants);
+
+		while (LIST_NEXT(oldest, link))
+			oldest = LIST_NEXT(oldest, link);
+		tbg_store_variant_drop(s, e, oldest);
 		s->evicted++;
 	}
 }
@@ -369,9 +363,9 @@ static struct tbg_stored *variant_find(const struct entry *e, const char *req,
 				       size_t req_len)
 {
 	struct selection q = { .req = req, .req_len = req_len };
-	struct tbg_stored *best = NULL;
+	struct tbg_stored *best = NULL, *one;
 
-	for (struct tbg_stored *one = e->variants; one; one = one->next)
+	LIST_FOREACH(one, &e->variants, link)
 		if ((!best || better(&one->terms, &best->terms)) && selects(&q, one))
 			best = one;
 	tbg_lines_free(&q.second);
@@ -441,7 +435,7 @@ struct tbg_stored *tbg_store_find(struct tbg_store *s, const struct tbg_uri *u,
 	if (e) {
 		use_leave(s, e);
 		use_enter(s, e);
-		*ret_others = e->variants;
+		*ret_others = !LIST_EMPTY(&e->variants);
 		one = variant_find(e, req, req_len);
 		if (one) {
 			one->hits++;
@@ -476,36 +470,34 @@ uint64_t tbg_store_seq(struct tbg_store *s)
 /* Whether a URI's text, with its Accept-Encoding or without, says which answers. */
 static bool told_apart(const struct entry *e)
 {
-	const struct tbg_stored *one = e->variants;
+	const struct tbg_stored *one = LIST_FIRST(&e->variants);
 
 	if (!one->terms.has_vary)
-		return !one->next;
-	while (one && one->by_encoding)
-		one = one->next;
-	return !one;
+		return !LIST_NEXT(one, link);
+	LIST_FOREACH(one, &e->variants, link)
+		if (!one->by_encoding)
+			return false;
+	return true;
 }
 
 static void variant_enter(struct tbg_store *s, struct entry *e,
 			  struct tbg_stored *one, const struct tbg_stored *old)
 {
-	struct tbg_stored **at = &e->variants;
+	struct tbg_stored *other, *next;
 
-	while (*at) {
-		bool same = second_same(*at, one->second, one->second_len);
-
-		if (same || *at == old || (e->nr >= VARIANTS_MAX && !(*at)->next))
-			tbg_store_variant_drop(s, e, at);
-		else
-			at = &(*at)->next;
+	for (other = LIST_FIRST(&e->variants); other; other = next) {
+		next = LIST_NEXT(other, link);
+		if (second_same(other, one->second, one->second_len) || other == old ||
+		    (e->nr >= VARIANTS_MAX && !next))
+			tbg_store_variant_drop(s, e, other);
 	}
 	tbg_store_count(s, one->body);
 	atomic_fetch_sub(&s->outside, one->body->room);
-	one->next = e->variants;
 	one->entry = e;
-	e->variants = one;
+	LIST_INSERT_HEAD(&e->variants, one, link);
 	/* now other fields of the request decide */
 	if (!told_apart(e))
-		for (struct tbg_stored *other = one->next; other; other = other->next)
+		for (other = LIST_NEXT(one, link); other; other = LIST_NEXT(other, link))
 			objects_drop(other);
 	e->nr++;
 	e->bytes += bytes_of(one);
@@ -516,11 +508,12 @@ static void variant_enter(struct tbg_store *s, struct entry *e,
 /* Is there more than a part already? */
 static bool whole_there(const struct entry *e, const struct tbg_stored *part)
 {
-	const struct tbg_stored *one = e->variants;
+	const struct tbg_stored *one;
 
-	while (one && !second_same(one, part->second, part->second_len))
-		one = one->next;
-	return one && one->terms.status != 206;
+	LIST_FOREACH(one, &e->variants, link)
+		if (second_same(one, part->second, part->second_len))
+			return one->terms.status != 206;
+	return false;
 }
 
 bool tbg_store_put(struct tbg_store *s, const struct tbg_uri *u,
@@ -616,7 +609,8 @@ void tbg_store_each(struct tbg_store *s,
 
 	pthread_mutex_lock(&s->lock);
 	for (struct entry *e = TAILQ_FIRST(&s->entries); e && more; e = TAILQ_NEXT(e, use))
-		for (struct tbg_stored *one = e->variants; one && more; one = one->next)
+		for (struct tbg_stored *one = LIST_FIRST(&e->variants); one && more;
+		     one = LIST_NEXT(one, link))
 			more = fn(&(struct tbg_store_row){
 				.uri = {
 					e->uri, e->len, e->path_off, e->upstream, e->https,

@@ -23,14 +23,16 @@ struct tbg_store;
 
 /* A body's bytes in the order they came. */
 struct tbg_piece {
-	struct tbg_piece *next;
+	TAILQ_ENTRY(tbg_piece) link;
 	uint32_t len, room;
 	uint8_t data[];
 };
 
+TAILQ_HEAD(tbg_pieces, tbg_piece);
+
 struct tbg_byte_chain {
 	_Atomic uint32_t refs;
-	struct tbg_piece *first, *last;
+	struct tbg_pieces pieces;
 	uint64_t len;
 	uint64_t room;			/* of its pieces */
 	_Atomic int64_t *outside;	/* its stock's sum, see tbg_store_count(); or NULL */
@@ -55,7 +57,7 @@ struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p);
 
 struct tbg_stored {
 	_Atomic uint32_t refs;
-	struct tbg_stored *next;	/* variant of the same URI */
+	LIST_ENTRY(tbg_stored) link;	/* variants of the same URI */
 	struct tbg_response_directives terms;
 	char reason[64];
 	char *head;			/* field lines */

@@ -34,18 +34,18 @@ static unsigned int entry_withdraw(struct tbg_store *s, struct entry *e)
 void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
 		    const struct tbg_stored *one)
 {
-	struct tbg_stored **at;
+	struct tbg_stored *at;
 	uint64_t hash[2];
 	struct entry *e;
 
 	pthread_mutex_lock(&s->lock);
 	e = tbg_store_entry_find(s, u, hash);
-	for (at = e ? &e->variants : NULL; at && *at; at = &(*at)->next) {
-		if (*at != one)
+	for (at = e ? LIST_FIRST(&e->variants) : NULL; at; at = LIST_NEXT(at, link)) {
+		if (at != one)
 			continue;
 		tbg_store_variant_drop(s, e, at);
 		s->withdrawn++;
-		if (!e->variants && LIST_EMPTY(&e->flights))
+		if (LIST_EMPTY(&e->variants) && LIST_EMPTY(&e->flights))
 			tbg_store_entry_free(s, e);
 		break;
 	}
@@ -55,12 +55,13 @@ void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
 /* lock held */
 static unsigned int withdraw(struct tbg_store *s, const struct tbg_uri *u, uint64_t hash)
 {
-	struct entry *e = tbg_store_entry_like(s->buckets[hash % BUCKETS], u, hash), *next;
+	struct entry *e = tbg_store_entry_like(LIST_FIRST(&s->buckets[hash % BUCKETS]), u, hash);
+	struct entry *next;
 	unsigned int nr = 0;
 
 	change_log(s, hash);
 	for (; e; e = next) {
-		next = tbg_store_entry_like(e->next, u, hash);
+		next = tbg_store_entry_like(LIST_NEXT(e, bucket), u, hash);
 		nr += entry_withdraw(s, e);
 	}
 	return nr;
@@ -171,7 +172,9 @@ static bool stored_tagged(const struct tbg_stored *one, const char *tag)
 
 static bool takes_tag(const struct entry *e, const struct pick *p)
 {
-	for (const struct tbg_stored *one = e->variants; one; one = one->next)
+	const struct tbg_stored *one;
+
+	LIST_FOREACH(one, &e->variants, link)
 		if (stored_tagged(one, p->text))
 			return true;
 	return false;
