@@ -4,7 +4,7 @@
 
 Responses of 1 to 14 KiB, most of them wire's, between misses, ranges, 304s, large
 objects and new connections; the same crowd asks a daemon with wire and one without,
-at the same time in the same weather, and the waits of both are compared. TBG_MIB is how much comes
+at the same time through the same network, and the waits of both are compared. TBG_MIB is how much comes
 through in all, half of it with wire; 2048 for the gigabyte.
 """
 import collections
@@ -14,12 +14,12 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import bad_network
 import client
 import daemon
 import ktap
 import net
 import talk
-import weather
 
 PORTS = {"wire": 8080, "user": 8081}
 MIB = int(os.environ.get("TBG_MIB", 8 if client.IN_VM else 48))
@@ -32,7 +32,7 @@ LEAST_BYTES = 10000     # of each caller, however little of MIB there is for a t
 # longer than a fair wait is a stall; nobody waits for HANG_S, with or without wire.
 RANK, FAIR, FAIR_S, HANG_S = 10, 3, 1.0, 180
 RTO_MAX_MS = 10000              # of the kernel's TCP, where that can be told
-SITE = weather.Site([*SIZES, *LARGE])
+SITE = bad_network.Site([*SIZES, *LARGE])
 n = w = None
 daemons = {}
 total = collections.Counter()
@@ -44,8 +44,8 @@ def begin():
     # else a segment that is lost five times in a row, as some are, waits for two minutes
     for side in (n.server, n.client):
         side.sysctl("ipv4.tcp_rto_max_ms", RTO_MAX_MS)
-    w = weather.Weather(n)
-    ktap.note(f"weather by {w.what}, TBG_SEED={weather.SEED}, {MIB} MiB")
+    w = bad_network.BadNetwork(n)
+    ktap.note(f"bad network by {w.what}, TBG_SEED={bad_network.SEED}, {MIB} MiB")
     root = None
     for tier, port in PORTS.items():
         options = ("--wire", "tbg0") if tier == "wire" else ("--tiers", "user")
@@ -80,7 +80,7 @@ class Asker:
     """What the crowd asks: the same order with wire and without."""
 
     def __init__(self, name, budget):
-        self.order = random.Random(f"{name} {weather.SEED}")
+        self.order = random.Random(f"{name} {bad_network.SEED}")
         self.left = budget
 
     def __call__(self, c):
@@ -128,7 +128,7 @@ def crowd(name, tier, share):
     """Callers of both families."""
     hosts = n.links[0].server4, n.links[0].server6
     asker = Asker(name, max(int(MIB * share * (1 << 19)), CROWD * LEAST_BYTES))
-    return [weather.Caller(SITE, asker, weather.connector(n, (hosts[i % 2], PORTS[tier])))
+    return [bad_network.Caller(SITE, asker, bad_network.connector(n, (hosts[i % 2], PORTS[tier])))
             for i in range(CROWD)]
 
 
@@ -158,9 +158,9 @@ def under(share, **how):
 
     def explain(callers):
         for tier, d in daemons.items():
-            weather.explainer(n, d)([c for c in callers if c in crowds[tier]])
-    with w.blows(**how):
-        weather.crowd([c for pair in zip(*crowds.values()) for c in pair], explain, HANG_S)
+            bad_network.explainer(n, d)([c for c in callers if c in crowds[tier]])
+    with w.impaired(**how):
+        bad_network.crowd([c for pair in zip(*crowds.values()) for c in pair], explain, HANG_S)
     waits = {}
     for tier, d in daemons.items():
         moved = {k: v - before[tier][k] for k, v in talk.counts(d).items() if v != before[tier][k]}

@@ -3,7 +3,7 @@
 """A network that loses, repeats, delays and reorders: the same bytes, later.
 
 Forty connections at a time, each with one request on its way, mostly hits; the
-weather is tests/lib/weather.py's.
+network is tests/lib/bad_network.py's.
 """
 import os
 import random
@@ -11,27 +11,27 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import bad_network
 import client
 import daemon
 import ktap
 import net
 import talk
-import weather
 
 PORT = 8080
 CONNECTIONS = 40
 CALLS = 25 if client.IN_VM else 60
 SIZES = (0, 100, 700, 1000, 1100, 3000, 8000, 13000)
 LARGE = (20000, 60000)
-SITE = weather.Site([*SIZES, *LARGE])
+SITE = bad_network.Site([*SIZES, *LARGE])
 n = d = w = None
 
 
 def begin():
     global n, d, w
     n = net.Net(links=1)
-    w = weather.Weather(n)
-    ktap.note(f"weather by {w.what}, TBG_SEED={weather.SEED}")
+    w = bad_network.BadNetwork(n)
+    ktap.note(f"bad network by {w.what}, TBG_SEED={bad_network.SEED}")
     with n.server.inside():
         d = daemon.Daemon("--wire", "tbg0", listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}"))
         SITE.write(d)
@@ -74,17 +74,17 @@ class Asker:
 
 def run(address, calls=CALLS):
     """How many of the answers were wire's."""
-    order = random.Random(f"{address} {weather.SEED}")
-    callers = [weather.Caller(SITE, Asker(order, calls), weather.connector(n, address))
+    order = random.Random(f"{address} {bad_network.SEED}")
+    callers = [bad_network.Caller(SITE, Asker(order, calls), bad_network.connector(n, address))
                for _ in range(CONNECTIONS)]
-    weather.crowd(callers, weather.explainer(n, d))
+    bad_network.crowd(callers, bad_network.explainer(n, d))
     return sum(c.wired for c in callers)
 
 
 def under(least=CONNECTIONS, repeats=False, **how):
     """A run per family."""
     before = talk.counts(d)
-    with w.blows(**how):
+    with w.impaired(**how):
         for address in (n.links[0].server4, n.links[0].server6):
             start_s = time.monotonic()
             wired = run((address, PORT))
@@ -129,7 +129,7 @@ def t_everything():
 def t_corruption():
     """A flipped bit: checksums on both sides find it, wire's own check included."""
     n.links[0].offload(tx="off")
-    with w.blows(corrupt=1):
+    with w.impaired(corrupt=1):
         run((n.links[0].server4, PORT), CALLS // 2)
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """Bad networks, and crowds of clients that check every byte that comes through.
 
-    w = weather.Weather(n)                      # n: a net.Net; its first link
-    with w.blows(loss=5, delay_ms=3):           # at both ends, percent and ms
-        weather.crowd(callers)                  # [Caller(…)], until all is answered
+    w = bad_network.BadNetwork(n)               # n: a net.Net; its first link
+    with w.impaired(loss=5, delay_ms=3):        # at both ends, percent and ms
+        bad_network.crowd(callers)              # [Caller(…)], until all is answered
 
-The kernel's sch_netem makes the weather; where there is none, a process between
+The kernel's sch_netem impairs the links; where there is none, a process between
 two links does, with the same words: frame by frame, from a seed. Either way the
 route's timeouts are the kernel's own, not the patient ones of net.Link.
 """
@@ -95,7 +95,7 @@ def _socket(name: str) -> socket.socket:
 
 
 def _relay(sockets: Any, control: socket.socket) -> None:
-    """Carries frames both ways until control ends; its lines are the weather."""
+    """Carries frames both ways until control ends; its lines say how bad the links are."""
     ways = [_Way(*sockets, SEED), _Way(*sockets[::-1], SEED + 1)]
     poll = select.poll()
     for s in (*sockets, control):
@@ -118,7 +118,7 @@ def _relay(sockets: Any, control: socket.socket) -> None:
             w.give(now_s)
 
 
-class Weather:
+class BadNetwork:
     """What lies between the two ends of a network's first link."""
 
     def __init__(self, n: Any) -> None:
@@ -165,7 +165,7 @@ class Weather:
         _relay(sockets, there)
 
     @contextlib.contextmanager
-    def blows(self, back: dict | None = None, **how: Any) -> Iterator[None]:
+    def impaired(self, back: dict | None = None, **how: Any) -> Iterator[None]:
         """Percentages and milliseconds (WORDS), in each direction, or another way back."""
         back = how if back is None else back
         assert set(how) | set(back) <= set(WORDS), (how, back)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Stored responses (userd/store/responses.c): found by URI and Vary, replaced, withdrawn,
- * evicted. test_stock_turns.c has what they are to others.
+ * evicted. test_pending.c has what they are to others.
  */
 #include "filled_store.h"
 
