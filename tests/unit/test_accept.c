@@ -14,7 +14,7 @@
 #include "fake_ring.h"
 #include "ktap.h"
 #include "os/limits.h"
-#include "worker/parts.h"
+#include "worker/internal.h"
 
 #define MOST	300		/* connections of one test */
 

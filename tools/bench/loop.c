@@ -30,7 +30,7 @@
 #include <bpf/libbpf.h>
 #include <zlib.h>
 
-#include "loop_parts.h"
+#include "loop_internal.h"
 
 #define POLL_NS		5000000LL	/* samples are read that often */
 #define WINDOW_MS	100		/* a rate of its own for each */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loop_parts.h"
+#include "loop_internal.h"
 
 struct loop_request *requests;
 struct expected *expected;

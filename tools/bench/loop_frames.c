@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "loop_parts.h"
+#include "loop_internal.h"
 
 #define FRAME_MAX	(14 + 40 + 40 + LOOP_HEAD_MAX)
 

@@ -12,7 +12,7 @@
 #include "cache/objects.h"
 #include "core/csum.h"
 #include "os/root.h"
-#include "cache/parts.h"
+#include "cache/internal.h"
 
 #define SAMPLE_NR	16	/* objects an eviction chooses from */
 

@@ -11,7 +11,7 @@
 
 #include "cache/objects.h"
 #include "os/root.h"
-#include "cache/parts.h"
+#include "cache/internal.h"
 
 #define DEPTH_MAX	64	/* folders of a name the log is searched for */
 

@@ -5,7 +5,7 @@
  */
 #include <stdatomic.h>
 
-#include "cache/parts.h"
+#include "cache/internal.h"
 
 uint32_t tbg_cache_sketch_ask(const struct sketch *s, const struct tbg_key *key)
 {

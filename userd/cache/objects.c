@@ -30,7 +30,7 @@
 #include <string.h>
 
 #include "cache/objects.h"
-#include "cache/parts.h"
+#include "cache/internal.h"
 #include "os/reference.h"
 
 #define ASKED_PER_LINE	32	/* of a sketch, before it is halved */

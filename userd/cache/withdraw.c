@@ -9,7 +9,7 @@
 
 #include "cache/objects.h"
 #include "os/root.h"
-#include "cache/parts.h"
+#include "cache/internal.h"
 
 unsigned int tbg_cache_withdraw_node(struct tbg_cache *c, struct node *n)
 {

@@ -15,7 +15,7 @@
 #include "serve/pages.h"
 #include "http/header.h"
 #include "http/reply.h"
-#include "client/parts.h"
+#include "client/internal.h"
 
 #define REDIRECTS_MAX	10		/* by programs, of one request */
 #define ASIDES_MAX	8		/* for one request, whose file changes meanwhile */

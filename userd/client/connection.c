@@ -16,7 +16,7 @@
 #include "files/files.h"
 #include "tiers/sock.h"
 #include "tiers/wire.h"
-#include "client/parts.h"
+#include "client/internal.h"
 
 struct tbg_conn_active *tbg_conn_active_get(struct tbg_conn *c)
 {

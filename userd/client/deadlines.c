@@ -15,7 +15,7 @@
 #include "os/units.h"
 #include "tiers/sock.h"
 #include "tiers/wire.h"
-#include "client/parts.h"
+#include "client/internal.h"
 
 /* A head, or a body, that does not come. */
 static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)

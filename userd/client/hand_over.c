@@ -15,7 +15,7 @@
 #include "tiers/tcb.h"
 #include "tiers/wire.h"
 #include "tiers/take_back.h"
-#include "client/parts.h"
+#include "client/internal.h"
 
 struct tbg_sock_conn *tbg_conn_sock(const struct tbg_worker *w, const struct tbg_conn *c)
 {

@@ -10,7 +10,7 @@
 #include "client/connection.h"
 #include "os/limits.h"
 #include "tiers/sock.h"
-#include "client/parts.h"
+#include "client/internal.h"
 
 #define IN_MAX		(64 << 10)	/* received ahead of a slow reader */
 #define OUT_FLUSH	(TBG_OUT_BYTES - (64 << 10))

@@ -19,7 +19,7 @@
 #include "http/reply.h"
 #include "os/limits.h"
 #include "os/message.h"
-#include "client/parts.h"
+#include "client/internal.h"
 
 #define SLICE_BYTES	(256 << 10)	/* of one sendfile */
 #define ROUNDS_MAX	4		/* sendings of several parts in one turn */

@@ -14,7 +14,7 @@
 #include "client/connection.h"
 #include "log/access.h"
 #include "site/told.h"
-#include "client/parts.h"
+#include "client/internal.h"
 
 #define STATUS_LEFT	499		/* in the log: its client left before the answer */
 

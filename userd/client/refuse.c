@@ -6,7 +6,7 @@
  */
 #include "client/clients.h"
 #include "client/connection.h"
-#include "client/parts.h"
+#include "client/internal.h"
 #include "os/units.h"
 #include "tiers/bans.h"
 #include "tiers/rate.h"

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "client/connection.h"
-#include "client/parts.h"
+#include "client/internal.h"
 
 typedef int (*name_of)(int fd, struct sockaddr *at, socklen_t *len);
 

@@ -40,7 +40,7 @@
 #include "os/sysctl.h"
 #include "os/root.h"
 #include "files/watch.h"
-#include "files/watch_parts.h"
+#include "files/watch_internal.h"
 
 #define EVENTS_REPLACE (IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE)
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "files/watch.h"
-#include "files/watch_parts.h"
+#include "files/watch_internal.h"
 
 #define EVENTS (IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | \
 		IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | \

@@ -20,7 +20,7 @@
 #include "tiers/sock.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"
-#include "main/parts.h"
+#include "main/internal.h"
 
 #define LISTEN_FORBIDDEN "%s: %s; ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE: grant it, or choose another port"
 #define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */

@@ -54,7 +54,7 @@
 #include "serve/aside.h"
 #include "serve/worker.h"
 #include "worker/rounds.h"
-#include "main/parts.h"
+#include "main/internal.h"
 
 #define URING_FORBIDDEN "toboggand: serving by epoll, which is slower: a seccomp filter or a security module forbids io_uring (containers do), or the kernel is too old; allow io_uring_setup, io_uring_enter and io_uring_register"
 #define URING_DISABLED "toboggand: serving by epoll, which is slower: the sysctl kernel.io_uring_disabled is %u; set it to 0"

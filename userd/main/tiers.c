@@ -19,7 +19,7 @@
 #include "tiers/wire.h"
 #include "client/connection.h"
 #include "serve/worker.h"
-#include "main/parts.h"
+#include "main/internal.h"
 
 #define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
 

@@ -14,7 +14,7 @@
 #include "proxy/publish.h"
 #include "site/site.h"
 #include "proxy/transfer.h"
-#include "proxy/transfer_parts.h"
+#include "proxy/transfer_internal.h"
 
 #define REFRESH_AGAIN_NS 1000000000ull	/* since the last one began */
 #define PARTS_MAX	(512u << 10)	/* of several ranges: what a slow client may hold */

@@ -22,7 +22,7 @@
 #include "proxy/fetch.h"
 #include "proxy/program_errors.h"
 #include "proxy/health.h"
-#include "proxy/fetch_parts.h"
+#include "proxy/fetch_internal.h"
 
 #define MISSED_MS	1000		/* an end that the ring has not told by then */
 #define EXPECT_MS	300		/* for a 100 from the upstream */

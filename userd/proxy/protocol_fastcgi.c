@@ -11,7 +11,7 @@
 #include "fastcgi/answer.h"
 #include "fastcgi/parameters.h"
 #include "fastcgi/record.h"
-#include "proxy/fetch_parts.h"
+#include "proxy/fetch_internal.h"
 #include "proxy/protocol.h"
 
 static void stream_end(struct tbg_lines *l, uint8_t type)

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "proxy/fetch_parts.h"
+#include "proxy/fetch_internal.h"
 #include "proxy/protocol.h"
 
 static void head(struct tbg_transfer *x, const struct tbg_forward *f)

@@ -9,7 +9,7 @@
 #include "site/site.h"
 #include "http/vary.h"
 #include "proxy/transfer.h"
-#include "proxy/transfer_parts.h"
+#include "proxy/transfer_internal.h"
 
 /* Copies, and returns what is behind. */
 static char *text_add(char *at, const char *b, size_t len)

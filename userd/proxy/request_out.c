@@ -15,7 +15,7 @@
 #include "proxy/request_body.h"
 #include "store/partials.h"
 #include "store/spool.h"
-#include "proxy/fetch_parts.h"
+#include "proxy/fetch_internal.h"
 
 #define TUNNEL_AHEAD	(16u << 20)	/* bytes that wait for its server */
 #define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */

@@ -10,7 +10,7 @@
 #include "proxy/fetch.h"
 #include "proxy/health.h"
 #include "store/partials.h"
-#include "proxy/fetch_parts.h"
+#include "proxy/fetch_internal.h"
 
 struct tbg_value tbg_fetch_reason_of(const struct tbg_transfer *x)
 {

@@ -13,7 +13,7 @@
 #include "proxy/program_errors.h"
 #include "upstream/pool_command.h"
 #include "os/limits.h"
-#include "proxy/fetch_parts.h"
+#include "proxy/fetch_internal.h"
 
 #define PIECE_FIRST	(16u << 10)
 #define PIECE_MORE	(64u << 10)

@@ -18,7 +18,7 @@
 #include "site/site.h"
 #include "store/spool.h"
 #include "proxy/transfer.h"
-#include "proxy/transfer_parts.h"
+#include "proxy/transfer_internal.h"
 
 #define FIELDS_MAX	256		/* lines of a request: each may be compared with each */
 #define GONE_MS		2000	/* of silence, from both sides */

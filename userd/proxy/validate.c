@@ -9,7 +9,7 @@
 #include "store/partials.h"
 #include "http/uri_reference.h"
 #include "serve/dispatch.h"
-#include "proxy/fetch_parts.h"
+#include "proxy/fetch_internal.h"
 
 #define PART_JOINED_MAX	(4u << 20)	/* bytes that are copied to join parts */
 

@@ -19,7 +19,7 @@
 #include "serve/pages.h"
 #include "serve/dispatch.h"
 #include "serve/server.h"
-#include "serve/parts.h"
+#include "serve/internal.h"
 
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
 		   const char *path, size_t len, struct tbg_key *ret)

@@ -22,7 +22,7 @@
 #include "serve/dispatch.h"
 #include "serve/server.h"
 #include "files/watch.h"
-#include "serve/parts.h"
+#include "serve/internal.h"
 
 #define CHANGE_TRIES 10		/* a file that changes while it is read */
 #define REFUSED_NS   1000000000ull	/* before a variant is made again */

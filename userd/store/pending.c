@@ -10,7 +10,7 @@
 #include "http/header.h"
 #include "http/vary.h"
 #include "store/responses.h"
-#include "store/parts.h"
+#include "store/internal.h"
 
 #define PASS_NS		(120 * 1000000000ull)	/* of not waiting for a URI */
 

@@ -22,7 +22,7 @@
 #include "http/vary.h"
 #include "os/reference.h"
 #include "store/responses.h"
-#include "store/parts.h"
+#include "store/internal.h"
 
 #define VARIANTS_MAX	64		/* of a URI; the oldest goes */
 #define SPARED_MAX	1024		/* before one goes in any case: it takes time */

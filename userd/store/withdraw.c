@@ -10,7 +10,7 @@
 #include "http/header.h"
 #include "http/request.h"
 #include "store/responses.h"
-#include "store/parts.h"
+#include "store/internal.h"
 
 static void change_log(struct tbg_store *s, uint64_t hash)
 {

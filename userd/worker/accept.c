@@ -14,7 +14,7 @@
 #include "client/connection.h"
 #include "os/limits.h"
 #include "serve/worker.h"
-#include "worker/parts.h"
+#include "worker/internal.h"
 
 #define GIVE_WAY_NR	32		/* connections that give way at a time, */
 #define GIVE_WAY_MS	1000		/* which have rested for so long */

@@ -21,7 +21,7 @@
 #include "proxy/transfer.h"
 #include "serve/worker.h"
 #include "tiers/maps.h"
-#include "worker/parts.h"
+#include "worker/internal.h"
 
 #define SQ_ENTRIES	1024
 #define CQ_ENTRIES	8192

@@ -5,8 +5,8 @@
  * (frequency.c), the tree of names (folders.c), withdrawal (withdraw.c), and what
  * becomes an object (draft.c). For this folder alone.
  */
-#ifndef TBG_USERD_CACHE_PARTS_H
-#define TBG_USERD_CACHE_PARTS_H
+#ifndef TBG_USERD_CACHE_INTERNAL_H
+#define TBG_USERD_CACHE_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,8 +3,8 @@
  * What a worker's rounds (rounds.c) and its accepting (accept.c) call of each other.
  * For these two alone.
  */
-#ifndef TBG_USERD_WORKER_PARTS_H
-#define TBG_USERD_WORKER_PARTS_H
+#ifndef TBG_USERD_WORKER_INTERNAL_H
+#define TBG_USERD_WORKER_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * (responses.c), pending fetches (pending.c), withdrawal (withdraw.c). For this
  * folder alone.
  */
-#ifndef TBG_USERD_STORE_PARTS_H
-#define TBG_USERD_STORE_PARTS_H
+#ifndef TBG_USERD_STORE_INTERNAL_H
+#define TBG_USERD_STORE_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
 /*
  * What the parts of the start call of each other. For this folder alone.
  */
-#ifndef TBG_USERD_MAIN_PARTS_H
-#define TBG_USERD_MAIN_PARTS_H
+#ifndef TBG_USERD_MAIN_INTERNAL_H
+#define TBG_USERD_MAIN_INTERNAL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * What the two parts of the watch share: leases, events and the periodic stat
  * (watch.c), and what is watched (watched.c). For this folder alone.
  */
-#ifndef TBG_USERD_WATCH_PARTS_H
-#define TBG_USERD_WATCH_PARTS_H
+#ifndef TBG_USERD_WATCH_INTERNAL_H
+#define TBG_USERD_WATCH_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>

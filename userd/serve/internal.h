@@ -2,8 +2,8 @@
 /*
  * What dispatch.c and the answers from files call of each other. For this folder alone.
  */
-#ifndef TBG_USERD_SERVE_PARTS_H
-#define TBG_USERD_SERVE_PARTS_H
+#ifndef TBG_USERD_SERVE_INTERNAL_H
+#define TBG_USERD_SERVE_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
