@@ -23,7 +23,7 @@
 #include "proxy/fetch.h"
 #include "proxy/transfer.h"
 #include "site/site.h"
-#include "site/told.h"
+#include "site/forwarded.h"
 
 #define UP_MAX 8		/* connections to servers in one test */
 

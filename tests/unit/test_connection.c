@@ -21,7 +21,7 @@
 #include "serve/pages.h"
 #include "serve/server.h"
 #include "site/site.h"
-#include "site/told.h"
+#include "site/forwarded.h"
 #include "tiers/bans.h"
 #include "tiers/rate.h"
 #include "tiers/sock.h"
@@ -205,7 +205,7 @@ NEVER(int, tbg_yield_take, const struct tbg_maps *maps, int slot, uint32_t writt
 NEVER(void, tbg_file_mark, int fd, struct tbg_file_version *v)
 NEVER(bool, tbg_file_rewritten, const struct tbg_roots *roots, int fd,
       const struct tbg_file_version *v)
-NEVER(const struct tbg_site *, tbg_told_site, const struct tbg_sites *sites, const char *head,
+NEVER(const struct tbg_site *, tbg_forwarded_site, const struct tbg_sites *sites, const char *head,
       size_t len)
 
 void tbg_file_version_end(struct tbg_file_version *v)

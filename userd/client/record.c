@@ -13,7 +13,7 @@
 #include "os/endpoints.h"
 #include "client/connection.h"
 #include "log/access.h"
-#include "site/told.h"
+#include "site/forwarded.h"
 #include "client/internal.h"
 
 #define STATUS_LEFT	499		/* in the log: its client left before the answer */
@@ -120,7 +120,7 @@ void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c)
 	r.took_ns = tbg_mono_ns() - u->begin_ns;
 	r.sent = sent_take(c, r.body);
 	/* by its head: a reload may have taken the sites of its begin */
-	request_note(w, u->vhost, w->sites->logs ? tbg_told_site(w->sites, r.req, r.req_len) :
+	request_note(w, u->vhost, w->sites->logs ? tbg_forwarded_site(w->sites, r.req, r.req_len) :
 		     w->sites->fallback, u->method, &r);
 	free(u);
 }

@@ -19,7 +19,7 @@
 #include "main/privileged.h"
 #include "serve/server.h"
 #include "os/message.h"
-#include "site/told.h"
+#include "site/forwarded.h"
 
 #define MSG_LEN		512
 
@@ -218,5 +218,5 @@ void tbg_logs_hit(void *arg, struct tbg_log_record *r)
 	const struct tbg_sites *sites = s->sites;
 
 	tbg_server_log(s, sites, sites->logs || tbg_live_watched() ?
-		       tbg_told_site(sites, r->req, r->req_len) : sites->fallback, r);
+		       tbg_forwarded_site(sites, r->req, r->req_len) : sites->fallback, r);
 }

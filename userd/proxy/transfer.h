@@ -28,7 +28,7 @@
 #include "fastcgi/parameters.h"
 #include "http/freshness.h"
 #include "http/response.h"
-#include "site/told.h"
+#include "site/forwarded.h"
 #include "store/responses.h"
 #include "serve/worker.h"
 

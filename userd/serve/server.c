@@ -12,7 +12,7 @@
 #include "log/access.h"
 #include "log/live.h"
 #include "serve/worker.h"
-#include "site/told.h"
+#include "site/forwarded.h"
 
 void tbg_server_user_stats(const struct tbg_server *s,
 			   struct tbg_user_stats *ret)
@@ -72,16 +72,16 @@ int tbg_server_root(const struct tbg_server *s)
 /* What only the sites can tell of it, see tbg_log_asks(). */
 static void tell(const struct tbg_sites *sites, struct tbg_log_record *r)
 {
-	static _Thread_local struct tbg_told told;
+	static _Thread_local struct tbg_forwarded forwarded;
 	char peer[INET6_ADDRSTRLEN];
 
-	tbg_told_read(&told, sites, r->req, r->req_len, tbg_log_peer(r, peer));
-	if (*told.client)
-		r->client = told.client;
+	tbg_forwarded_read(&forwarded, sites, r->req, r->req_len, tbg_log_peer(r, peer));
+	if (*forwarded.client)
+		r->client = forwarded.client;
 	if (r->request_id)
 		return;
-	r->request_id = told.id;
-	r->request_id_len = strlen(told.id);
+	r->request_id = forwarded.id;
+	r->request_id_len = strlen(forwarded.id);
 }
 
 bool tbg_server_logs(const struct tbg_server *s)

@@ -3,8 +3,8 @@
  * What a request tells of itself, believed only if a trusted proxy has sent it: the
  * client that the proxy serves, and the request's id. For upstreams and the log.
  */
-#ifndef TBG_USERD_TOLD_H
-#define TBG_USERD_TOLD_H
+#ifndef TBG_USERD_FORWARDED_H
+#define TBG_USERD_FORWARDED_H
 
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -19,7 +19,7 @@ struct tbg_sites;
 #define TBG_REQUEST_ID_MADE	32	/* hexadecimal digits */
 #define TBG_REQUEST_ID_MAX	128	/* of one that is taken over */
 
-struct tbg_told {
+struct tbg_forwarded {
 	char client[INET6_ADDRSTRLEN];	/* "": the peer itself */
 	char id[TBG_REQUEST_ID_MAX + 1];
 };
@@ -33,10 +33,10 @@ void tbg_request_id_make(char ret[TBG_REQUEST_ID_MADE + 1]);
 bool tbg_request_id_valid(struct tbg_value id);
 
 /* The site of a request, by its head as received. Never NULL: that of hosts nobody has. */
-const struct tbg_site *tbg_told_site(const struct tbg_sites *sites, const char *head, size_t len);
+const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const char *head, size_t len);
 
 /* head: of the request, as received. A request that tells no id is given one. */
-void tbg_told_read(struct tbg_told *ret, const struct tbg_sites *sites, const char *head,
+void tbg_forwarded_read(struct tbg_forwarded *ret, const struct tbg_sites *sites, const char *head,
 		   size_t len, const char *peer);
 
 #endif

@@ -3,7 +3,7 @@
  * The nearest hop appends to X-Forwarded-For, so the list is read from its end: the
  * first address that is no trusted proxy is the client. All before it is anybody's.
  */
-#include "site/told.h"
+#include "site/forwarded.h"
 
 #include <arpa/inet.h>
 #include <stdint.h>
@@ -119,7 +119,7 @@ static unsigned int hops_read(const char *head, size_t len, struct tbg_value nam
 	return nr;
 }
 
-static void client_find(struct tbg_told *ret, const struct tbg_location *l, const char *head,
+static void client_find(struct tbg_forwarded *ret, const struct tbg_location *l, const char *head,
 			size_t len)
 {
 	struct tbg_value hops[HOPS_MAX], one;
@@ -182,7 +182,7 @@ static bool head_read(const char *head, size_t len, struct asked *ret)
 	return true;
 }
 
-const struct tbg_site *tbg_told_site(const struct tbg_sites *sites, const char *head, size_t len)
+const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const char *head, size_t len)
 {
 	struct asked a;
 
@@ -206,7 +206,7 @@ static const struct tbg_location *location_of(const struct tbg_sites *sites, con
 				 n > 0 ? n : 0);
 }
 
-void tbg_told_read(struct tbg_told *ret, const struct tbg_sites *sites, const char *head,
+void tbg_forwarded_read(struct tbg_forwarded *ret, const struct tbg_sites *sites, const char *head,
 		   size_t len, const char *peer)
 {
 	const struct tbg_location *l;
