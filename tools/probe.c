@@ -33,7 +33,7 @@
 #include "level.h"
 #include "probe_uring.h"
 #include "tiers/direct.h"
-#include "tiers/sock_trial.h"
+#include "tiers/sock_selftest.h"
 
 #define TCX_INGRESS	46	/* BPF_TCX_INGRESS; headers of Debian 12 lack it */
 #define FIELDS_NR	7
@@ -524,10 +524,10 @@ static bool row_parse(char *line, struct row *ret)
 }
 
 /*
- * The trial of sock, unless the line of that name shows that the kernel lacks fixes: a
+ * The self-test of sock, unless the line of that name shows that the kernel lacks fixes: a
  * user who only asks must not trigger the bugs.
  */
-static void try_trial(const char *name, struct result *r)
+static void try_selftest(const char *name, struct result *r)
 {
 	char mark[64], line[512] = "";
 	const char *at;
@@ -548,7 +548,7 @@ static void try_trial(const char *name, struct result *r)
 		snprintf(r->detail, sizeof(r->detail), "not tried without %s", name);
 		return;
 	}
-	err = tbg_trial(r->detail, sizeof(r->detail));
+	err = tbg_sock_selftest(r->detail, sizeof(r->detail));
 	if (err == -EPERM || err == -EACCES)
 		absent(r, -err);
 	else
@@ -568,7 +568,7 @@ static void row_try(const struct row *row, struct result *r)
 		{ "reads:",	try_reads },
 		{ "attach:",	try_attach },	{ "io_uring:",	try_io_uring },
 		{ "cap:",	try_cap },	{ "mount:",	try_mount },
-		{ "trial:",	try_trial },	{ "jit:",	try_jit },
+		{ "selftest:",	try_selftest },	{ "jit:",	try_jit },
 	};
 	bool known = !strcmp(row->probe, "-");
 

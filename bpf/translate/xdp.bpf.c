@@ -10,7 +10,7 @@
 #define TBG_XDP
 #include "claim.bpf.h"
 
-#define TBG_TRIAL_MS 1000	/* a reply that proves nothing for so long is over */
+#define TBG_PROOF_MS 1000	/* a reply that proves nothing for so long is over */
 
 /*
  * Whether the frame is for this host. TC is told so (skb->pkt_type); what a driver
@@ -50,7 +50,7 @@ static __always_inline bool tbg_port_take(struct tbg_port *port, __u32 now_ms)
 
 	if (port->proven)
 		return true;
-	if (was && (__s32)(now_ms - was) < TBG_TRIAL_MS)
+	if (was && (__s32)(now_ms - was) < TBG_PROOF_MS)
 		return false;
 	return __sync_val_compare_and_swap(&port->tried_ms, was, now_ms | 1) == was;
 }

@@ -91,7 +91,7 @@ static bool kernel_has(const char *function)
 COMPILERS_TEST(translate)
 COMPILERS_TEST(xdp)
 COMPILERS_TEST(sock)
-COMPILERS_TEST(trial)
+COMPILERS_TEST(selftest)
 
 #define DIRECT_TEST(name)							\
 	KTAP_TEST(t_##name##_direct_loads)				\
@@ -104,7 +104,7 @@ COMPILERS_TEST(trial)
 
 DIRECT_TEST(translate)
 DIRECT_TEST(sock)
-DIRECT_TEST(trial)
+DIRECT_TEST(selftest)
 
 KTAP_TEST(t_wire_loads)
 {

@@ -508,10 +508,10 @@ def t_without_a_mounted_cgroup2():
 
 
 def t_kernel_is_tried_before_sock_is_on():
-    """Whatever its version says. Where the trial fails sock is off, and start and probe say why."""
+    """Whatever its version says. Where the self-test fails sock is off, and start and probe say why."""
     def probed():
         out = space.run(daemon.TOOL, "--json", "probe")
-        return next(x for x in json.loads(out)["features"] if x["name"] == "sock_trial")
+        return next(x for x in json.loads(out)["features"] if x["name"] == "sock_selftest")
 
     space = net.Namespace()
     try:
@@ -523,7 +523,7 @@ def t_kernel_is_tried_before_sock_is_on():
                 assert (tier["on"], found["state"]) == (up == "up", state), (tier, found)
                 assert tier.get("why", "") == found["detail"], (tier, found)
                 if up == "down":
-                    assert tier["why"].startswith("trial connection: 127.0.0.1 to itself: "), tier
+                    assert tier["why"].startswith("self-test: 127.0.0.1 to itself: "), tier
                     assert f"toboggand: sock is off: {tier['why']}" in d.lines, d.lines
                 # nothing is left of it: programs, maps, sockets
                 names = [json.loads(maps.bpftool(kind, "show", "id", str(i)))["name"]
@@ -537,11 +537,11 @@ def t_kernel_is_tried_before_sock_is_on():
 
 
 def t_kernel_that_is_slow_to_answer_is_fit_all_the_same():
-    """Its trial takes seconds, of which some pass without a byte."""
+    """Its self-test takes seconds, of which some pass without a byte."""
     space = net.Namespace()
     try:
         space.run("ip", "link", "set", "lo", "up")
-        # 1.1 s for each answer of the trial but the first
+        # 1.1 s for each answer of the self-test but the first
         space.run("tc", "qdisc", "add", "dev", "lo", "root", "tbf",
                   "rate", "60kbit", "burst", "10kb", "latency", "20s")
         begun = time.monotonic()

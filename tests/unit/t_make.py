@@ -60,7 +60,7 @@ def t_run_needs_no_package_of_the_tests():
 
 def t_a_source_that_has_moved_since_the_last_build_is_built_again():
     """Its object's file of dependencies still names the old place, and headers that are gone."""
-    for folder, object_name in (("tools", "trial.o"), ("userd", "os/clock.o")):
+    for folder, object_name in (("tools", "selftest.o"), ("userd", "os/clock.o")):
         out = os.path.join(clone, "built", folder)
         os.makedirs(os.path.join(out, os.path.dirname(object_name)), exist_ok=True)
         path = os.path.join(out, object_name)

@@ -307,7 +307,7 @@ def t_requirements_are_well_formed():
         assert req["probe"] == "-" or what and kind in (
             "file", "mount", "sysctl", "syscall", "map", "prog", "helper", "reads", "kfunc",
             "struct",
-            "attach", "io_uring", "cap", "trial", "jit"), req
+            "attach", "io_uring", "cap", "selftest", "jit"), req
         assert req["probe"] != "-" or req["fixed"] != "-", req
 
 

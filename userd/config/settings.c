@@ -179,7 +179,7 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 	struct tbg_target t = {
 		.sites = tbg_sites_new(roots), .location = &location,
 		.policy = &policy, .terms = &terms, .cgi = &cgi,
-		.module = &module, .trial = true, .begins = true,
+		.module = &module, .check_only = true, .begins = true,
 		.why = "",
 	};
 	bool ok = t.sites && tbg_setting_put(tbg_setting_row(row), &t, value);

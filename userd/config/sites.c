@@ -31,7 +31,7 @@ bool tbg_media_types_set(struct tbg_target *t, const char *v)
 {
 	static char why[TBG_MIME_WHY];
 
-	if (!t->trial)
+	if (!t->check_only)
 		return true;
 	t->why = why;
 	return !tbg_mime_file_check(v, why);

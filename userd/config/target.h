@@ -33,7 +33,7 @@ struct tbg_target {
 	const char *named;		/* an upstream; NULL: its servers are given */
 	const char *beside;		/* a value that cannot stand with the others */
 	bool fallback;
-	bool trial;			/* nothing comes of it */
+	bool check_only;		/* checks the settings, makes nothing */
 	bool begins;			/* the first value of its list */
 	bool paged[200];		/* statuses from 400 on that this list has a page for */
 	const char *why;		/* what the system says */

@@ -18,7 +18,7 @@
 static bool server_add(struct tbg_target *t, const char *v, bool bare)
 {
 	struct tbg_backend b;
-	bool ok = !t->trial;
+	bool ok = !t->check_only;
 
 	for (uint8_t p = 0; p < TBG_PROTOCOL_NR && !ok; p++)
 		ok = tbg_backend_parse(v, p, bare, 0, &b);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Which form of the BPF objects the kernel loads, by trying what one of them needs. Called
- * by who opens one; must never load more than that trial.
+ * by who opens one; must never load more than that self-test.
  */
 #include "tiers/direct.h"
 

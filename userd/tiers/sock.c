@@ -27,7 +27,7 @@
 #include "bpf/sock_direct.skel.h"
 #include "level.h"
 #include "tiers/direct.h"
-#include "tiers/sock_trial.h"
+#include "tiers/sock_selftest.h"
 
 TBG_DIRECT_OPEN(sock)
 
@@ -257,7 +257,7 @@ int tbg_sock_open(struct tbg_sock **ret, const struct tbg_plan *plan,
 	if (err)
 		return fail(err, ret_msg, msg_len, "load");
 	err = level_check(unlisted, ret_msg, msg_len);
-	err = err ?: tbg_trial(ret_msg, msg_len);
+	err = err ?: tbg_sock_selftest(ret_msg, msg_len);
 	s = err ? NULL : calloc(1, sizeof(*s));
 	if (!s)
 		return err ?: -ENOMEM;

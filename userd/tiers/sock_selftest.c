@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A connection from 127.0.0.1 to itself, whose end that accepts is in a map of
- * sockets with the programs of bpf/sock/trial.bpf.c. Versions tell which kernels
+ * sockets with the programs of bpf/sock/selftest.bpf.c. Versions tell which kernels
  * have been mended; only this tells whether one that is newer than all we know
  * works as those did.
  */
-#include "tiers/sock_trial.h"
+#include "tiers/sock_selftest.h"
 
 #include <errno.h>
 #include <net/if.h>
@@ -24,9 +24,9 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "abi/trial.h"
-#include "bpf/trial.skel.h"
-#include "bpf/trial_direct.skel.h"
+#include "abi/selftest.h"
+#include "bpf/selftest.skel.h"
+#include "bpf/selftest_direct.skel.h"
 #include "tiers/direct.h"
 
 /*
@@ -36,21 +36,21 @@
 #define WAIT_S		10
 #define REQUEST_LEN	100
 
-TBG_DIRECT_OPEN(trial)
+TBG_DIRECT_OPEN(selftest)
 
-struct trial {
-	struct tbg_trial_bpf *bpf;
+struct selftest {
+	struct tbg_selftest_bpf *bpf;
 	int listener, client, server;
 	uint64_t end_ms;		/* of the wait */
 };
 
-static int load(struct trial *t)
+static int load(struct selftest *t)
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	int err;
 
-	t->bpf = trial_open();
-	err = t->bpf ? tbg_trial_bpf__load(t->bpf) : -errno;
+	t->bpf = selftest_open();
+	err = t->bpf ? tbg_selftest_bpf__load(t->bpf) : -errno;
 	libbpf_set_print(print);
 	return err;
 }
@@ -63,7 +63,7 @@ static uint64_t now_ms(void)
 	return t.tv_sec * 1000ull + t.tv_nsec / 1000000;
 }
 
-static int wait_for(const struct trial *t, int fd, short events)
+static int wait_for(const struct selftest *t, int fd, short events)
 {
 	struct pollfd p = { .fd = fd, .events = events };
 	uint64_t now = now_ms();
@@ -77,7 +77,7 @@ static int socket_open(void)
 {
 	struct linger reset = { .l_onoff = 1 };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int room = 4 * TBG_TRIAL_LEN, one = 1;
+	int room = 4 * TBG_SELFTEST_LEN, one = 1;
 
 	if (fd >= 0) {
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -87,14 +87,14 @@ static int socket_open(void)
 	return fd;
 }
 
-static int sockets_open(struct trial *t)
+static int sockets_open(struct selftest *t)
 {
 	t->listener = socket_open();
 	t->client = t->listener < 0 ? -1 : socket_open();
 	return t->client < 0 ? -errno : 0;
 }
 
-static int connection_open(struct trial *t)
+static int connection_open(struct selftest *t)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -122,7 +122,7 @@ static int connection_open(struct trial *t)
 	return err ?: t->server < 0 ? -errno : 0;
 }
 
-static int attach(struct trial *t)
+static int attach(struct selftest *t)
 {
 	int socks = bpf_map__fd(t->bpf->maps.tbg_try_socks), zero = 0;
 
@@ -139,10 +139,10 @@ static int attach(struct trial *t)
  * What is sent on one end makes exactly these bytes come to another. That may be
  * readable before it is: while what came is on its way through the programs.
  */
-static int exchange(const struct trial *t, int from, const void *sent, size_t sent_len,
+static int exchange(const struct selftest *t, int from, const void *sent, size_t sent_len,
 		    int to, const void *want, size_t want_len)
 {
-	uint8_t got[TBG_TRIAL_LEN];
+	uint8_t got[TBG_SELFTEST_LEN];
 	size_t at = 0;
 	ssize_t n;
 	int err;
@@ -167,18 +167,18 @@ static int exchange(const struct trial *t, int from, const void *sent, size_t se
 }
 
 /* The answered, the one that is the reader's, and those behind it. */
-static int requests_try(struct trial *t)
+static int requests_try(struct selftest *t)
 {
-	uint64_t answer[TBG_TRIAL_WORDS];
+	uint64_t answer[TBG_SELFTEST_WORDS];
 	char request[REQUEST_LEN];
 	int err = 0;
 
-	for (unsigned int i = 0; i < TBG_TRIAL_WORDS; i++)
-		answer[i] = TBG_TRIAL_WORD(i);
+	for (unsigned int i = 0; i < TBG_SELFTEST_WORDS; i++)
+		answer[i] = TBG_SELFTEST_WORD(i);
 	for (int i = 0; i < 6 && !err; i++) {
 		bool reader = i == 2;
 
-		memset(request, reader ? TBG_TRIAL_READER : 'x', sizeof(request));
+		memset(request, reader ? TBG_SELFTEST_READER : 'x', sizeof(request));
 		err = exchange(t, t->client, request, sizeof(request) - i,
 			       reader ? t->server : t->client,
 			       reader ? (void *)request : answer,
@@ -188,7 +188,7 @@ static int requests_try(struct trial *t)
 }
 
 /* The reader's own answers, before and behind the end of the client's stream. */
-static int reader_try(struct trial *t)
+static int reader_try(struct selftest *t)
 {
 	int err = exchange(t, t->server, "answer", 6, t->client, "answer", 6);
 
@@ -203,10 +203,10 @@ static const char *word(int err)
 	       err == -EBADMSG ? "other bytes came" : strerror(-err);
 }
 
-int tbg_trial(char *ret_msg, size_t msg_len)
+int tbg_sock_selftest(char *ret_msg, size_t msg_len)
 {
 	static const struct {
-		int (*run)(struct trial *t);
+		int (*run)(struct selftest *t);
 		const char *what, *advice;
 	} steps[] = {
 		{ load, "load", "`toboggan probe` lists the kernel's features" },
@@ -216,18 +216,18 @@ int tbg_trial(char *ret_msg, size_t msg_len)
 		{ requests_try, "requests", "run with --tiers wire,user" },
 		{ reader_try, "answers of the reader", "run with --tiers wire,user" },
 	};
-	struct trial t = { .listener = -1, .client = -1, .server = -1 };
+	struct selftest t = { .listener = -1, .client = -1, .server = -1 };
 	int err = 0, *fds[] = { &t.client, &t.server, &t.listener };
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps) && !err; i++) {
 		err = steps[i].run(&t);
 		if (err)
-			snprintf(ret_msg, msg_len, "trial connection: %s: %s; %s",
+			snprintf(ret_msg, msg_len, "self-test: %s: %s; %s",
 				 steps[i].what, word(err), steps[i].advice);
 	}
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
 		if (*fds[i] >= 0)
 			close(*fds[i]);
-	tbg_trial_bpf__destroy(t.bpf);
+	tbg_selftest_bpf__destroy(t.bpf);
 	return err;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What sock rests on, for one connection of the daemon's own (userd/tiers/sock_trial.c): a
+ * What sock rests on, for one connection of the daemon's own (userd/tiers/sock_selftest.c): a
  * request goes to its own socket's egress; a worker of the kernel sends it there,
  * and the answer comes to stand in its place; or it goes to the socket's reader.
  * The programs that serve are those of sock.bpf.c, never these.
@@ -10,7 +10,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "abi/trial.h"
+#include "abi/selftest.h"
 #include "kernel.bpf.h"
 
 struct {
@@ -48,17 +48,17 @@ int tbg_try_msg(struct sk_msg_md *msg)
 		return SK_PASS;
 	if ((void *)(first + 1) > (void *)(long)msg->data_end)
 		return SK_DROP;
-	if (*first == TBG_TRIAL_READER)
+	if (*first == TBG_SELFTEST_READER)
 		return bpf_msg_redirect_map(msg, &tbg_try_socks, 0, BPF_F_INGRESS);
-	if (bpf_msg_push_data(msg, 0, TBG_TRIAL_LEN, 0) ||
-	    bpf_msg_pop_data(msg, TBG_TRIAL_LEN, len, 0))
+	if (bpf_msg_push_data(msg, 0, TBG_SELFTEST_LEN, 0) ||
+	    bpf_msg_pop_data(msg, TBG_SELFTEST_LEN, len, 0))
 		return SK_DROP;
-	for (i = 0; i < TBG_TRIAL_WORDS; i++) {
+	for (i = 0; i < TBG_SELFTEST_WORDS; i++) {
 		__u64 *to = (__u64 *)(long)msg->data + i;
 
 		if ((void *)(to + 1) > (void *)(long)msg->data_end)
 			return SK_DROP;
-		*to = TBG_TRIAL_WORD(i);
+		*to = TBG_SELFTEST_WORD(i);
 	}
 	return bpf_msg_redirect_map(msg, &tbg_try_socks, 0, 0);
 }

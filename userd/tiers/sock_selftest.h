@@ -4,8 +4,8 @@
  * connection of our own: for the daemon, before sock is loaded, and for
  * `toboggan probe`. Never on a kernel that is known to lack sock's fixes.
  */
-#ifndef TBG_USERD_TRIAL_H
-#define TBG_USERD_TRIAL_H
+#ifndef TBG_USERD_SOCK_SELFTEST_H
+#define TBG_USERD_SOCK_SELFTEST_H
 
 #include <stddef.h>
 
@@ -13,6 +13,6 @@
  * Takes some milliseconds; ten seconds where what must come does not. 0; or negative
  * errno, with what is not as it must be in ret_msg. Leaves nothing.
  */
-int tbg_trial(char *ret_msg, size_t msg_len);
+int tbg_sock_selftest(char *ret_msg, size_t msg_len);
 
 #endif
