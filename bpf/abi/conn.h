@@ -137,24 +137,24 @@ struct tbg_port {
 };
 
 /*
- * What the daemon asks tbg_yield, and the answer. First what there is: the last len
+ * What the daemon asks tbg_take_back, and the answer. First what there is: the last len
  * bytes of the exchange are to be written to the socket. Once the daemon holds these
  * bytes, it asks again with commit set, and only that takes them from the flow.
  */
-struct tbg_yield {
+struct tbg_take_back {
 	struct tbg_flow_key key;
 	__u32 slot;		/* the connection's: key may be another flow's by now */
 	__u32 written;		/* bytes that the daemon has written so far */
 	__u32 commit;
 	__u32 len;
-	__u32 seq, ack;		/* TBG_YIELD_LOST: of a reset that the client believes */
+	__u32 seq, ack;		/* TBG_TAKE_BACK_LOST: of a reset that the client believes */
 	struct tbg_exchange last;
 };
 
-/* What tbg_yield returns. */
-#define TBG_YIELD_NOTHING 0
-#define TBG_YIELD_BYTES	  1
-#define TBG_YIELD_LOST	  2	/* the guard has cut the flow off: reset it */
+/* What tbg_take_back returns. */
+#define TBG_TAKE_BACK_NOTHING 0
+#define TBG_TAKE_BACK_BYTES	  1
+#define TBG_TAKE_BACK_LOST	  2	/* the guard has cut the flow off: reset it */
 
 /* What the sweeper asks tbg_bury: whether the flow, still as it was read, is gone. */
 struct tbg_burial {

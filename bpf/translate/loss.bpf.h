@@ -67,7 +67,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	}
 	opt = tbg_pkt_options(skb, s);
 	bpf_spin_lock(&f->lock);
-	/* given to the socket meanwhile (tbg_yield), it is the socket's to send */
+	/* given to the socket meanwhile (tbg_take_back), it is the socket's to send */
 	there = tbg_within_reply(f, p->ack);
 	past = f->iss + f->sent + f->out_delta != tbg_flow_edge(f);
 	if (there)

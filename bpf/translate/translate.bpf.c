@@ -5,7 +5,7 @@
  */
 #include "ingress.bpf.c"
 #include "egress.bpf.c"
-#include "yield.bpf.c"
+#include "take_back.bpf.c"
 #include "bury.bpf.c"
 #include "socket.bpf.c"
 #include "guard.bpf.c"

@@ -409,35 +409,35 @@ static int egress(struct frame *f)
 	return run(bpf->progs.tbg_egress, f);
 }
 
-/* What the daemon asks of a reply's rest: TBG_YIELD_*; *y has the answer. */
+/* What the daemon asks of a reply's rest: TBG_TAKE_BACK_*; *y has the answer. */
 __attribute__((unused))
-static int yield_ask(struct tbg_yield *y)
+static int take_back_ask(struct tbg_take_back *y)
 {
 	struct frame f = { .len = 14 + sizeof(*y) };
 	int verdict;
 
 	memcpy(f.b + 14, y, sizeof(*y));
-	verdict = run(bpf->progs.tbg_yield, &f);
+	verdict = run(bpf->progs.tbg_take_back, &f);
 	memcpy(y, f.b + 14, sizeof(*y));
 	return verdict;
 }
 
 /* What the daemon does to have the rest of a reply; 1, and *ret is that. */
 __attribute__((unused))
-static int yield(const struct peer *p, uint32_t written, struct tbg_yield *ret)
+static int take_back(const struct peer *p, uint32_t written, struct tbg_take_back *ret)
 {
 	struct tbg_flow flow = {};
 	int verdict;
 
-	*ret = (struct tbg_yield){ .key = key_of(p), .written = written };
+	*ret = (struct tbg_take_back){ .key = key_of(p), .written = written };
 	bpf_map__lookup_elem(bpf->maps.tbg_flows, &ret->key, sizeof(ret->key), &flow,
 			     sizeof(flow), 0);
 	ret->slot = flow.slot;
-	verdict = yield_ask(ret);
-	if (verdict != TBG_YIELD_BYTES)
+	verdict = take_back_ask(ret);
+	if (verdict != TBG_TAKE_BACK_BYTES)
 		return verdict;
 	ret->commit = 1;
-	return yield_ask(ret);
+	return take_back_ask(ret);
 }
 #endif
 

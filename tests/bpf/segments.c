@@ -417,7 +417,7 @@ KTAP_TEST(t_unsacked_part_of_the_first_segment_has_the_first_date)
 KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
 {
 	unsigned char o[12];
-	struct tbg_yield y;
+	struct tbg_take_back y;
 	struct tbg_flow flow;
 	struct frame f;
 	NEED_SNIFFER();
@@ -429,12 +429,12 @@ KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
 	acknowledge(&p, seq + 1448, NULL, 0);
 	KTAP_EQ(burst.verdict, SHOT);
 	/* not while the socket has bytes that it has not sent */
-	KTAP_EQ(yield(&p, 10, &y), 0);
-	KTAP_EQ(yield(&p, 0, &y), 1);
+	KTAP_EQ(take_back(&p, 10, &y), 0);
+	KTAP_EQ(take_back(&p, 0, &y), 1);
 	KTAP_EQ(y.len, want_len - 1448);
 	KTAP_EQ(y.last.len, want_len);
 	KTAP_EQ(y.last.date_s, DATE_0);
-	KTAP_EQ(yield(&p, 0, &y), 0);
+	KTAP_EQ(take_back(&p, 0, &y), 0);
 	KTAP_EQ(conns[flow.slot].sent_ms, 0);
 	/* an acknowledgement of what the socket is only about to send */
 	unsigned int n = ts_opt(o, ++p.tsval, p.ktsval);
@@ -467,7 +467,7 @@ KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
 KTAP_TEST(t_a_reply_that_the_socket_has_sent_past_is_not_given_to_it)
 {
 	unsigned char o[12];
-	struct tbg_yield y;
+	struct tbg_take_back y;
 	struct frame f;
 	NEED_SNIFFER();
 	struct peer p = peer_mss(false, true, 1460);
@@ -476,7 +476,7 @@ KTAP_TEST(t_a_reply_that_the_socket_has_sent_past_is_not_given_to_it)
 	segment(&f, &p, false, TH_ACK | TH_PUSH, p.kseq, p.kack, o, n, "later", 5);
 	KTAP_EQ(egress(&f), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), seq + want_len);
-	KTAP_EQ(yield(&p, 5, &y), 0);
+	KTAP_EQ(take_back(&p, 5, &y), 0);
 }
 
 /* A path that takes less than it did makes more segments of it than one repeats. */
@@ -519,7 +519,7 @@ KTAP_TEST(t_a_reply_of_too_many_segments_is_not_repeated_in_part)
 
 KTAP_TEST(t_an_acknowledged_reply_is_nobodys_to_send)
 {
-	struct tbg_yield y;
+	struct tbg_take_back y;
 	struct tbg_flow flow;
 	NEED_SNIFFER();
 	struct peer p = peer_mss(false, true, 1460);
@@ -528,7 +528,7 @@ KTAP_TEST(t_an_acknowledged_reply_is_nobodys_to_send)
 	p.seq += len;
 	acknowledge(&p, seq + want_len, NULL, 0);
 	KTAP_EQ(conns[flow.slot].sent_ms, 0);
-	KTAP_EQ(yield(&p, 0, &y), 0);
+	KTAP_EQ(take_back(&p, 0, &y), 0);
 }
 
 KTAP_MAIN()

@@ -374,19 +374,19 @@ KTAP_TEST(t_request_is_whole_after_a_lost_race)
 	KTAP_CHECK(hits && passed);
 }
 
-struct yielder {
+struct taker {
 	struct peer p;
 	struct tbg_flow flow;
 	unsigned int nr;
 	volatile bool stop;
 };
 
-static void *yielder(void *arg)
+static void *taker(void *arg)
 {
 	int fd = bpf_map__fd(bpf->maps.tbg_flows);
-	struct yielder *y = arg;
+	struct taker *y = arg;
 	struct tbg_flow_key k = key_of(&y->p);
-	struct tbg_yield given;
+	struct tbg_take_back given;
 	unsigned int turn = 0;
 
 	while (!y->stop) {
@@ -395,7 +395,7 @@ static void *yielder(void *arg)
 		for (volatile unsigned int i = 0; i < turn * 20; i++)
 			;
 		turn = (turn + 1) % 256;
-		y->nr += yield(&y->p, 0, &given) == 1;
+		y->nr += take_back(&y->p, 0, &given) == 1;
 	}
 	return NULL;
 }
@@ -408,7 +408,7 @@ static void *yielder(void *arg)
 KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 {
 	unsigned int repeats = 0, passed = 0, resets = 0;
-	struct yielder y = {};
+	struct taker y = {};
 	pthread_t thread;
 	struct frame f;
 	char req[1400];
@@ -424,7 +424,7 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 	KTAP_CHECK(flow_of(&p, &y.flow));
 	y.p = p;
 	uint64_t stale = counted(TBG_WHY_STALE_REPEAT), races = counted(TBG_WHY_RACE);
-	pthread_create(&thread, NULL, yielder, &y);
+	pthread_create(&thread, NULL, taker, &y);
 	for (int i = 0; i < 20000 && resets < 20; i++) {
 		client(&f, &p, TH_ACK | TH_PUSH, req);
 		if (ingress(&f) != PASS) {
@@ -438,7 +438,7 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 	pthread_join(thread, NULL);
 	KTAP_EQ(resets, 0);
 	KTAP_EQ(counted(TBG_WHY_STALE_REPEAT), stale);
-	ktap_note("%u repeats, %u passes, %u lost races, %u yields", repeats, passed,
+	ktap_note("%u repeats, %u passes, %u lost races, %u taken back", repeats, passed,
 		  (unsigned int)(counted(TBG_WHY_RACE) - races), y.nr);
 	KTAP_CHECK(repeats && passed && y.nr);
 }
@@ -446,7 +446,7 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 /* The connection that had these ends before is asked for: what is this one's stays. */
 KTAP_TEST(t_reply_of_another_connection_is_not_given_away)
 {
-	struct tbg_yield y = {};
+	struct tbg_take_back y = {};
 	struct tbg_flow flow;
 	struct frame f;
 	NEED_BPF();
@@ -457,17 +457,17 @@ KTAP_TEST(t_reply_of_another_connection_is_not_given_away)
 	KTAP_CHECK(flow_of(&p, &flow));
 	y.key = key_of(&p);
 	y.slot = flow.slot + 1;
-	KTAP_EQ(yield_ask(&y), TBG_YIELD_NOTHING);
+	KTAP_EQ(take_back_ask(&y), TBG_TAKE_BACK_NOTHING);
 	/* asking alone changes nothing, and what was acknowledged meanwhile is not taken */
 	y.slot = flow.slot;
-	KTAP_EQ(yield_ask(&y), TBG_YIELD_BYTES);
+	KTAP_EQ(take_back_ask(&y), TBG_TAKE_BACK_BYTES);
 	KTAP_CHECK(flow_of(&p, &flow));
 	KTAP_EQ(flow.last.owed, 0);
 	y.commit = 1;
 	y.len--;
-	KTAP_EQ(yield_ask(&y), TBG_YIELD_NOTHING);
+	KTAP_EQ(take_back_ask(&y), TBG_TAKE_BACK_NOTHING);
 	y.len++;
-	KTAP_EQ(yield_ask(&y), TBG_YIELD_BYTES);
+	KTAP_EQ(take_back_ask(&y), TBG_TAKE_BACK_BYTES);
 	KTAP_CHECK(flow_of(&p, &flow));
 	KTAP_EQ(flow.last.owed, y.len);
 }

@@ -91,7 +91,7 @@ bool tbg_conn_give_back(struct tbg_worker *w, struct tbg_conn *c, const uint8_t 
 }
 
 /*
- * Whatever is at hand of a next request: tbg_yield gives nothing once a byte of
+ * Whatever is at hand of a next request: tbg_take_back gives nothing once a byte of
  * its answer is written, be it sent or not. None can be between its word and our
  * send: this thread alone writes to the socket, and never leaves that to the ring.
  */
@@ -109,7 +109,7 @@ void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	c->shut = s;
-	n = tbg_yield_take(w->s->maps, c->slot,
+	n = tbg_take_back_bytes(w->s->maps, c->slot,
 			   c->written + (s ? TBG_CONN_WRITTEN(s->hits) : 0),
 			   w->out, TBG_OUT_BYTES);
 	if (n < 0) {

@@ -53,7 +53,7 @@ static bool is_hopeless(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms, u
 	return false;
 }
 
-void tbg_yield_tick(struct tbg_worker *w)
+void tbg_take_back_tick(struct tbg_worker *w)
 {
 	const struct tbg_maps *maps = w->s->maps;
 	uint32_t now_ms = w->now_ns / 1000000, sent_ms;

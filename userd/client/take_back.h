@@ -8,6 +8,6 @@
 struct tbg_worker;
 
 /* Looks at every slot; gives what is overdue of w's connections to them. */
-void tbg_yield_tick(struct tbg_worker *w);
+void tbg_take_back_tick(struct tbg_worker *w);
 
 #endif

@@ -220,7 +220,7 @@ static void connect_begin(struct tbg_worker *w, struct tbg_upstream_conn *o)
 }
 
 /* Gives the descriptor of an idle connection back, now. False: there is none. */
-static bool idle_yield(struct tbg_worker *w)
+static bool idle_close(struct tbg_worker *w)
 {
 	struct tbg_upstream_conn *o = NULL;
 
@@ -264,7 +264,7 @@ struct tbg_upstream_conn *tbg_upstream_conn_take(struct tbg_worker *w, struct tb
 		return o;
 	}
 	o = origin_new(w, b);
-	if (!o && (errno == EMFILE || errno == ENFILE) && idle_yield(w))
+	if (!o && (errno == EMFILE || errno == ENFILE) && idle_close(w))
 		o = origin_new(w, b);
 	if (!o)
 		return NULL;

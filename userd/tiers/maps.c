@@ -125,7 +125,7 @@ int tbg_maps_open(struct tbg_maps *ret, const struct bpf_object *obj)
 {
 	int err = 0;
 
-	*ret = (struct tbg_maps){ .owners_fd = -1, .yield_fd = -1 };
+	*ret = (struct tbg_maps){ .owners_fd = -1, .take_back_fd = -1 };
 	for (unsigned int c = 0; c < TBG_CLASS_NR; c++)
 		err = err ?: map_one(ret, obj, blob_maps[c], &ret->cache.blobs[c]);
 	err = err ?: map_one(ret, obj, "tbg_heat", (void **)&ret->cache.heat);

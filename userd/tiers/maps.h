@@ -41,7 +41,7 @@ struct tbg_maps {
 	struct tbg_conn_word *conns;	/* by slot */
 	uint32_t conns_nr;
 	int owners_fd;			/* slot -> tbg_flow_key */
-	int yield_fd;			/* program, see tiers/take_back.h */
+	int take_back_fd;			/* program, see tiers/take_back.h */
 	struct tbg_guard *guard;	/* resets what it has cut off */
 };
 

@@ -18,19 +18,19 @@
 /* A frame for the program: it must be as long as an Ethernet header at least. */
 struct frame {
 	uint8_t eth[ETH_HLEN];
-	struct tbg_yield y;
+	struct tbg_take_back y;
 } __attribute__((packed));
 
-/* Asks the program: TBG_YIELD_*; *y has its answer. */
-static int ask(const struct tbg_maps *maps, struct tbg_yield *y)
+/* Asks the program: TBG_TAKE_BACK_*; *y has its answer. */
+static int ask(const struct tbg_maps *maps, struct tbg_take_back *y)
 {
 	struct frame f = { .y = *y };
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = &f,
 		    .data_size_in = sizeof(f), .data_out = &f,
 		    .data_size_out = sizeof(f), .repeat = 1);
 
-	if (bpf_prog_test_run_opts(maps->yield_fd, &opts))
-		return TBG_YIELD_NOTHING;
+	if (bpf_prog_test_run_opts(maps->take_back_fd, &opts))
+		return TBG_TAKE_BACK_NOTHING;
 	*y = f.y;
 	return opts.retval;
 }
@@ -84,24 +84,24 @@ int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
  * The bytes are held before the flow changes: where they cannot be, it still has its
  * numbers, and the reset that follows is one that the client believes.
  */
-int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
+int tbg_take_back_bytes(const struct tbg_maps *maps, int slot, uint32_t written,
 		   uint8_t *out, size_t size)
 {
-	struct tbg_yield y = { .slot = slot, .written = written };
+	struct tbg_take_back y = { .slot = slot, .written = written };
 	int len;
 
 	if (bpf_map_lookup_elem(maps->owners_fd, &slot, &y.key))
 		return 0;
 	switch (ask(maps, &y)) {
-	case TBG_YIELD_LOST:
+	case TBG_TAKE_BACK_LOST:
 		tbg_guard_reset(maps->guard, &y.key, y.seq, y.ack);
 		return -ENETUNREACH;
-	case TBG_YIELD_BYTES:
+	case TBG_TAKE_BACK_BYTES:
 		break;
 	default:
 		return 0;
 	}
 	len = tbg_exchange_read(maps, &y.last, y.len, out, size);
 	y.commit = 1;
-	return len < 0 || ask(maps, &y) == TBG_YIELD_BYTES ? len : 0;
+	return len < 0 || ask(maps, &y) == TBG_TAKE_BACK_BYTES ? len : 0;
 }

@@ -3,8 +3,8 @@
  * Wire's replies that clients have not acknowledged in time: written again,
  * through their sockets, whose TCP has timers. For client/, which has these sockets.
  */
-#ifndef TBG_USERD_YIELD_H
-#define TBG_USERD_YIELD_H
+#ifndef TBG_USERD_TIERS_TAKE_BACK_H
+#define TBG_USERD_TIERS_TAKE_BACK_H
 
 #include "tiers/wire.h"
 
@@ -23,7 +23,7 @@ int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
  * reset: its bytes are no longer held (-ESTALE), or what it sends is not translated any
  * more (-ENETUNREACH), and the client has been told so.
  */
-int tbg_yield_take(const struct tbg_maps *maps, int slot, uint32_t written,
+int tbg_take_back_bytes(const struct tbg_maps *maps, int slot, uint32_t written,
 		   uint8_t *out, size_t size);
 
 #endif

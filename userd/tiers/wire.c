@@ -201,7 +201,7 @@ static int map_all(struct tbg_wire *w)
 	w->maps.conns = w->conns.at;
 	w->maps.conns_nr = w->plan.conns;
 	w->maps.owners_fd = bpf_map__fd(w->bpf->maps.tbg_owners);
-	w->maps.yield_fd = bpf_program__fd(w->bpf->progs.tbg_yield);
+	w->maps.take_back_fd = bpf_program__fd(w->bpf->progs.tbg_take_back);
 	return err;
 }
 

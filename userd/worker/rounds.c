@@ -137,7 +137,7 @@ static void tick_event(struct tbg_worker *w)
 	tbg_worker_accept_resume(w);
 	if (tbg_worker_waiting_nr(w))
 		tbg_worker_give_way(w, tbg_worker_waiting_nr(w));
-	tbg_yield_tick(w);
+	tbg_take_back_tick(w);
 	tbg_health_tick(w);
 	w->held_up = late && !w->held_up;
 	if (!w->held_up)

@@ -4,72 +4,72 @@
  * socket: taken back out of the flow's delta, once the daemon holds the same bytes
  * to write, and the kernel's TCP owns them with its timers. Run by the daemon
  * (BPF_PROG_TEST_RUN, as tbg_flows has a spin lock that user space can't take)
- * on a frame that holds a struct tbg_yield; attached to nothing.
+ * on a frame that holds a struct tbg_take_back; attached to nothing.
  */
 #include "flow.bpf.h"
 
-/* Under the flow's lock: TBG_YIELD_*. Changes the flow only if y->commit. */
-static __always_inline int tbg_yield_flow(struct tbg_flow *f,
-					  struct tbg_yield *y)
+/* Under the flow's lock: TBG_TAKE_BACK_*. Changes the flow only if y->commit. */
+static __always_inline int tbg_take_back_flow(struct tbg_flow *f,
+					  struct tbg_take_back *y)
 {
 	__u32 left = tbg_flow_edge(f) - f->acked;
 
 	/* another connection between the same ends */
 	if (f->slot != y->slot || f->flags & TBG_FLOW_RST)
-		return TBG_YIELD_NOTHING;
+		return TBG_TAKE_BACK_NOTHING;
 	if (f->way & TBG_WAY_LOST) {
 		y->seq = f->iss + f->sent + f->out_delta;
 		y->ack = f->irs + f->given + f->in_delta;
 		f->flags |= TBG_FLOW_RST;
-		return TBG_YIELD_LOST;
+		return TBG_TAKE_BACK_LOST;
 	}
 	if (!f->last.len || !left || left > f->last.len)
-		return TBG_YIELD_NOTHING;
+		return TBG_TAKE_BACK_NOTHING;
 	/* what the socket sends next must stand where the reply does */
 	if (f->sent != y->written ||
 	    f->iss + f->sent + f->out_delta != tbg_flow_edge(f))
-		return TBG_YIELD_NOTHING;
+		return TBG_TAKE_BACK_NOTHING;
 	if (!y->commit) {
 		y->last = f->last;
 		y->len = left;
-		return TBG_YIELD_BYTES;
+		return TBG_TAKE_BACK_BYTES;
 	}
 	/* acknowledged meanwhile, in part or whole: the next tick looks again */
 	if (left != y->len || f->last.seq != y->last.seq || f->last.len != y->last.len)
-		return TBG_YIELD_NOTHING;
+		return TBG_TAKE_BACK_NOTHING;
 	f->last.len -= left;
 	f->out_delta -= left;
 	f->last.owed = left;
 	f->flags |= TBG_FLOW_LEFT;
-	return TBG_YIELD_BYTES;
+	return TBG_TAKE_BACK_BYTES;
 }
 
 SEC("tc")
-int tbg_yield(struct __sk_buff *skb)
+int tbg_take_back(struct __sk_buff *skb)
 {
 	struct tbg_conn_word *conn;
 	struct tbg_flow *f;
-	struct tbg_yield y = {};
+	struct tbg_take_back y = {};
 	struct tbg_port *port;
 	__u32 slot, ifindex;
 	int ret;
 
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &y, sizeof(y)))
-		return TBG_YIELD_NOTHING;
+		return TBG_TAKE_BACK_NOTHING;
 	slot = y.slot;
 	f = bpf_map_lookup_elem(&tbg_flows, &y.key);
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);
 	if (!f || !conn)
-		return TBG_YIELD_NOTHING;
+		return TBG_TAKE_BACK_NOTHING;
 	ifindex = f->ifindex;
 	bpf_spin_lock(&f->lock);
-	ret = tbg_yield_flow(f, &y);
-	if (ret == TBG_YIELD_LOST || (ret && y.commit))
+	ret = tbg_take_back_flow(f, &y);
+	if (ret == TBG_TAKE_BACK_LOST || (ret && y.commit))
 		conn->sent_ms = 0;
 	bpf_spin_unlock(&f->lock);
 	if (!ret || bpf_skb_store_bytes(skb, ETH_HLEN, &y, sizeof(y), 0))
-		return TBG_YIELD_NOTHING;
-	if (ret == TBG_YIELD_LOST || !y.commit)
+		return TBG_TAKE_BACK_NOTHING;
+	if (ret == TBG_TAKE_BACK_LOST || !y.commit)
 		return ret;
 	port = f->way & TBG_WAY_XDP ? bpf_map_lookup_elem(&tbg_ports, &ifindex) : NULL;
 	if (port)
