@@ -4,8 +4,8 @@
 
 Responses of 1 to 14 KiB, most of them wire's, between misses, ranges, 304s, large
 objects and new connections; the same crowd asks a daemon with wire and one without,
-at the same time through the same network, and the waits of both are compared. TBG_MIB is how much comes
-through in all, half of it with wire; 2048 for the gigabyte.
+at the same time through the same network, and the waits of both are compared. TBG_MIB is how
+much comes through in all, half of it with wire; 2048 for the gigabyte.
 """
 import collections
 import os

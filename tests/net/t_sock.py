@@ -508,7 +508,7 @@ def t_without_a_mounted_cgroup2():
 
 
 def t_kernel_is_tried_before_sock_is_on():
-    """Whatever its version says. Where the self-test fails sock is off, and start and probe say why."""
+    """Whatever its version is. Where the self-test fails, sock is off; start and probe say why."""
     def probed():
         out = space.run(daemon.TOOL, "--json", "probe")
         return next(x for x in json.loads(out)["features"] if x["name"] == "sock_selftest")

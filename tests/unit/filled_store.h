@@ -17,7 +17,7 @@
 #include "cache/objects.h"
 #include "http/header.h"
 #include "ktap.h"
-#include "os/reference.h"
+#include "os/refcount.h"
 #include "store/responses.h"
 
 static const uint64_t key[2] = { 1, 2 };

@@ -200,8 +200,8 @@ NEVER(void, tbg_sock_rest, struct tbg_sock_conn *c)
 NEVER(bool, tbg_sock_rests, const struct tbg_sock_conn *c)
 NEVER(bool, tbg_sock_shut, struct tbg_sock_conn *c)
 NEVER(bool, tbg_wire_owns, const struct tbg_wire *w)
-NEVER(int, tbg_take_back_bytes, const struct tbg_maps *maps, int slot, uint32_t written, uint8_t *out,
-      size_t size)
+NEVER(int, tbg_take_back_bytes, const struct tbg_maps *maps, int slot, uint32_t written,
+      uint8_t *out, size_t size)
 NEVER(void, tbg_file_mark, int fd, struct tbg_file_version *v)
 NEVER(bool, tbg_file_rewritten, const struct tbg_roots *roots, int fd,
       const struct tbg_file_version *v)

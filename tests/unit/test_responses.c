@@ -24,23 +24,23 @@ static void put_once(void)
 {
 	_Atomic uint32_t refs = 1;
 
-	tbg_reference_put(&refs);
+	tbg_refcount_put(&refs);
 }
 
 static void put_twice(void)
 {
 	_Atomic uint32_t refs = 1;
 
-	tbg_reference_put(&refs);
-	tbg_reference_put(&refs);
+	tbg_refcount_put(&refs);
+	tbg_refcount_put(&refs);
 }
 
 static void get_after_the_last(void)
 {
 	_Atomic uint32_t refs = 1;
 
-	tbg_reference_put(&refs);
-	tbg_reference_get(&refs);
+	tbg_refcount_put(&refs);
+	tbg_refcount_get(&refs);
 }
 
 KTAP_TEST(t_a_reference_too_many_or_too_late_is_asserted)

@@ -31,7 +31,7 @@
 
 #include "cache/objects.h"
 #include "cache/internal.h"
-#include "os/reference.h"
+#include "os/refcount.h"
 
 #define ASKED_PER_LINE	32	/* of a sketch, before it is halved */
 #define TICK_NODES	16384	/* whose hits in the kernel a tick counts, about */
@@ -188,12 +188,12 @@ uint32_t tbg_cache_node_weight(void *owner)
 
 void tbg_object_get(struct tbg_object *o)
 {
-	tbg_reference_get(&o->refs);
+	tbg_refcount_get(&o->refs);
 }
 
 void tbg_object_put(struct tbg_object *o)
 {
-	if (!o || !tbg_reference_put(&o->refs))
+	if (!o || !tbg_refcount_put(&o->refs))
 		return;
 	tbg_slot_give(o->cache->store, o->blob_id, o->in_kernel);
 	tbg_object_unwatch(o);
@@ -209,7 +209,7 @@ void tbg_object_unwatch(struct tbg_object *o)
 {
 	struct node *n = node_of(o);
 
-	if (tbg_reference_put(&n->holds))
+	if (tbg_refcount_put(&n->holds))
 		free(n);
 }
 

@@ -28,7 +28,7 @@
 #include "upstream/upstream.h"
 #include "control/deny.h"
 #include "control/why.h"
-#include "tiers/room.h"
+#include "tiers/reply_size.h"
 #include "tiers/wire.h"
 
 json_t *tbg_command_error(const char *fmt, ...)
@@ -213,7 +213,7 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 			 "listeners", listeners,
 			 "tiers", tiers_json(s),
 			 "interfaces", ifaces_json(s),
-			 "wire_size", (int)tbg_room_longest(s->wire, s->opt.wire_size),
+			 "wire_size", (int)tbg_reply_size_longest(s->wire, s->opt.wire_size),
 			 "wire_size_auto", !s->opt.wire_size,
 			 "workers", (int)s->workers_nr,
 			 "objects", (json_int_t)cs.objects,

@@ -19,7 +19,7 @@
 #include "store/responses.h"
 #include "control/stream.h"
 #include "control/why.h"
-#include "tiers/room.h"
+#include "tiers/reply_size.h"
 
 #define CHUNK_MAX 65536		/* bytes per send */
 
@@ -200,7 +200,7 @@ int tbg_listing_run(struct tbg_stream *st)
 	char *chunk = malloc(CHUNK_MAX + 16);
 	int err;
 
-	l.room = tbg_room_longest(st->s->wire, st->s->opt.wire_size);
+	l.room = tbg_reply_size_longest(st->s->wire, st->s->opt.wire_size);
 	l.sock = st->s->sock;
 	tbg_cache_each(st->s->files.cache, row_add, &l);
 	tbg_store_each(st->s->stock, stored_add, &l);

@@ -36,7 +36,7 @@
 #include "upstream/upstream.h"
 #include "files/watch.h"
 #include "tiers/ask.h"
-#include "tiers/room.h"
+#include "tiers/reply_size.h"
 #include "tiers/sock.h"
 #include "tiers/wire.h"
 
@@ -243,7 +243,7 @@ static const char *off_text(const struct tbg_server *s)
 static void detail(const struct tbg_server *s, const struct tbg_why_path *p,
 		   const struct search *f, struct verdict *ret)
 {
-	unsigned int room = tbg_room_longest(s->wire, s->opt.wire_size);
+	unsigned int room = tbg_reply_size_longest(s->wire, s->opt.wire_size);
 
 	switch (ret->why) {
 	case TBG_WHY_OFF:
@@ -335,11 +335,11 @@ static int ask_wire(const struct tbg_server *s, const struct tbg_why_request *r,
 	for (unsigned int i = 0; i < ret->nr; i++) {
 		const struct tbg_wire_iface *f = &ret->ifaces[i];
 
-		ret->mtu[i] = tbg_room_mtu(f->name);
+		ret->mtu[i] = tbg_reply_size_mtu(f->name);
 		for (int v6 = 0; v6 < 2; v6++) {
 			ret->why[i][v6] = -1;
 			if (!strcmp(f->how, "off") || !comes_by(r, v6) ||
-			    !tbg_room_segment(ret->mtu[i], v6))
+			    !tbg_reply_size_segment(ret->mtu[i], v6))
 				continue;
 			one = ask_iface(s, r, f->ifindex, v6);
 			ret->why[i][v6] = one;
@@ -398,8 +398,8 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f,
 		json_t *one = json_pack(
 			"{s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}",
 			"name", of->name, "how", of->how,
-			"mtu", mtu, "reply_ipv4", tbg_room_reply(size, mtu, false),
-			"reply_ipv6", tbg_room_reply(size, mtu, true),
+			"mtu", mtu, "reply_ipv4", tbg_reply_size_max(size, mtu, false),
+			"reply_ipv6", tbg_reply_size_max(size, mtu, true),
 			"fits_ipv4", !a->why[i][0], "fits_ipv6", !a->why[i][1],
 			"why_ipv4", why_json(a->why[i][0]),
 			"why_ipv6", why_json(a->why[i][1]));
@@ -410,7 +410,7 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f,
 		if (of->xdp[0])
 			json_object_update_new(one, json_pack("{s:s, s:b}",
 				"xdp", of->xdp, "xdp_may",
-				f->found && f->len <= tbg_room_segment(mtu, true)));
+				f->found && f->len <= tbg_reply_size_segment(mtu, true)));
 		json_array_append_new(ret, one);
 	}
 	return ret;

@@ -3,8 +3,8 @@
  * What a Location or Content-Location field refers to (RFC 3986 5.2), as far as
  * it is a URI that a response may be stored for. Pure but for the text it makes.
  */
-#ifndef TBG_USERD_REFERENCE_H
-#define TBG_USERD_REFERENCE_H
+#ifndef TBG_USERD_REFCOUNT_H
+#define TBG_USERD_REFCOUNT_H
 
 #include <stdbool.h>
 #include <stddef.h>

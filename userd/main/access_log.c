@@ -24,7 +24,7 @@
 #define MSG_LEN		512
 
 /* One that is open. */
-struct opened {
+struct open_log {
 	struct tbg_log *log;
 	char *path, *format;	/* as they were written */
 	unsigned int sets;	/* that have it */
@@ -32,12 +32,12 @@ struct opened {
 };
 
 struct tbg_logs {
-	struct opened *opened[TBG_LOGS_MAX];
+	struct open_log *opened[TBG_LOGS_MAX];
 	unsigned int nr;
-	struct opened *main;	/* the daemon's; NULL: off */
+	struct open_log *main;	/* the daemon's; NULL: off */
 };
 
-static void opened_free(struct opened *o)
+static void opened_free(struct open_log *o)
 {
 	tbg_log_close(o->log);
 	free(o->path);
@@ -45,7 +45,7 @@ static void opened_free(struct opened *o)
 	free(o);
 }
 
-static struct opened *find(const struct tbg_logs *l, const char *path)
+static struct open_log *find(const struct tbg_logs *l, const char *path)
 {
 	for (unsigned int i = 0; l && i < l->nr; i++)
 		if (!strcmp(l->opened[i]->path, path))
@@ -53,9 +53,9 @@ static struct opened *find(const struct tbg_logs *l, const char *path)
 	return NULL;
 }
 
-static struct opened *open_new(const char *path, const char *format, char msg[MSG_LEN])
+static struct open_log *open_new(const char *path, const char *format, char msg[MSG_LEN])
 {
-	struct opened *o = calloc(1, sizeof(*o));
+	struct open_log *o = calloc(1, sizeof(*o));
 	enum tbg_log_format kind = TBG_LOG_COMBINED;
 
 	snprintf(msg, MSG_LEN, "%s: out of memory", path);
@@ -76,10 +76,10 @@ static struct opened *open_new(const char *path, const char *format, char msg[MS
  * The log of this path in l, which is given it: that they are not too many, and of one
  * format each, the options have seen to. NULL: msg says why.
  */
-static struct opened *take(struct tbg_logs *l, const char *path, const char *format,
+static struct open_log *take(struct tbg_logs *l, const char *path, const char *format,
 			   const struct tbg_logs *before, char msg[MSG_LEN])
 {
-	struct opened *o = find(l, path);
+	struct open_log *o = find(l, path);
 
 	if (o)
 		return o;
@@ -99,7 +99,7 @@ static int sites_take(struct tbg_logs *l, const struct tbg_options *o, struct tb
 
 	for (unsigned int i = 0; i < sites->nr; i++) {
 		struct tbg_site *site = &sites->site[i];
-		struct opened *own;
+		struct open_log *own;
 
 		site->log = NULL;
 		if (!site->log_path || !*site->log_path)
@@ -183,7 +183,7 @@ bool tbg_logs_end(struct tbg_logs *l)
 	if (!l)
 		return true;
 	while (l->nr) {
-		struct opened *o = l->opened[l->nr - 1];
+		struct open_log *o = l->opened[l->nr - 1];
 
 		if (o->sets == 1 && !tbg_log_stop(o->log))
 			return false;
@@ -202,7 +202,7 @@ void tbg_logs_close(struct tbg_logs *l)
 		if (l->opened[i]->sets == 1)
 			tbg_log_stop(l->opened[i]->log);
 	while (l && l->nr) {
-		struct opened *o = l->opened[--l->nr];
+		struct open_log *o = l->opened[--l->nr];
 
 		if (!--o->sets)
 			opened_free(o);

@@ -182,7 +182,8 @@ static bool head_read(const char *head, size_t len, struct asked *ret)
 	return true;
 }
 
-const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const char *head, size_t len)
+const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const char *head,
+					  size_t len)
 {
 	struct asked a;
 

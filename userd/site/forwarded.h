@@ -33,7 +33,8 @@ void tbg_request_id_make(char ret[TBG_REQUEST_ID_MADE + 1]);
 bool tbg_request_id_valid(struct tbg_value id);
 
 /* The site of a request, by its head as received. Never NULL: that of hosts nobody has. */
-const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const char *head, size_t len);
+const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const char *head,
+					  size_t len);
 
 /* head: of the request, as received. A request that tells no id is given one. */
 void tbg_forwarded_read(struct tbg_forwarded *ret, const struct tbg_sites *sites, const char *head,

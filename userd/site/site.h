@@ -91,7 +91,7 @@ struct tbg_location {
 	int64_t body_buffer;		/* of it in memory, received whole; or TBG_BODY_… */
 	const char *body_folder;	/* for what is more than that */
 	struct tbg_client_list clients;	/* its own, beside those of the daemon */
-	struct tbg_prefix *proxies;	/* that are believed, see site/forwarded.h and http/forward.h */
+	struct tbg_prefix *proxies;	/* trusted ones: site/forwarded.h, http/forward.h */
 	unsigned int proxies_nr;
 	struct tbg_header_rules *policies;	/* of outer scopes first */
 	unsigned int policies_nr;

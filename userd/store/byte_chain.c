@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "os/reference.h"
+#include "os/refcount.h"
 #include "store/responses.h"
 
 struct tbg_byte_chain *tbg_byte_chain_new(void)
@@ -22,7 +22,7 @@ struct tbg_byte_chain *tbg_byte_chain_new(void)
 
 void tbg_byte_chain_put(struct tbg_byte_chain *p)
 {
-	if (!p || !tbg_reference_put(&p->refs))
+	if (!p || !tbg_refcount_put(&p->refs))
 		return;
 	tbg_byte_chain_cut(p, NULL);
 	free(p);
@@ -86,7 +86,7 @@ struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p)
 	struct tbg_byte_chain *ret;
 
 	if (p->room / 2 <= p->len) {
-		tbg_reference_get(&p->refs);
+		tbg_refcount_get(&p->refs);
 		return p;
 	}
 	ret = tbg_byte_chain_new();

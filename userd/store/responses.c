@@ -20,7 +20,7 @@
 #include "core/key.h"
 #include "http/header.h"
 #include "http/vary.h"
-#include "os/reference.h"
+#include "os/refcount.h"
 #include "store/responses.h"
 #include "store/internal.h"
 
@@ -74,12 +74,12 @@ struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const
 
 void tbg_stored_get(struct tbg_stored *s)
 {
-	tbg_reference_get(&s->refs);
+	tbg_refcount_get(&s->refs);
 }
 
 void tbg_stored_put(struct tbg_stored *s)
 {
-	if (!s || !tbg_reference_put(&s->refs))
+	if (!s || !tbg_refcount_put(&s->refs))
 		return;
 	tbg_byte_chain_put(s->body);
 	free(s->head);

@@ -2,7 +2,7 @@
 /*
  * How long a reply can be, by the MTU of its interface, see room.h.
  */
-#include "tiers/room.h"
+#include "tiers/reply_size.h"
 
 #include <net/if.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #define HEADERS_V6	(40 + 20 + 12)
 #define MTU_V6		1280	/* where it is less there is no IPv6: RFC 8200, 5 */
 
-unsigned int tbg_room_mtu(const char *iface)
+unsigned int tbg_reply_size_mtu(const char *iface)
 {
 	struct ifreq r = { 0 };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -32,7 +32,7 @@ unsigned int tbg_room_mtu(const char *iface)
 	return mtu;
 }
 
-unsigned int tbg_room_segment(unsigned int mtu, bool v6)
+unsigned int tbg_reply_size_segment(unsigned int mtu, bool v6)
 {
 	unsigned int headers = v6 ? HEADERS_V6 : HEADERS_V4;
 	unsigned int seg = mtu > headers ? mtu - headers : 0;
@@ -44,10 +44,10 @@ unsigned int tbg_room_segment(unsigned int mtu, bool v6)
 	return seg & ~3u;
 }
 
-unsigned int tbg_room_reply(unsigned int wire_size, unsigned int mtu, bool v6)
+unsigned int tbg_reply_size_max(unsigned int wire_size, unsigned int mtu, bool v6)
 {
 	unsigned int size = wire_size ? wire_size : TBG_WIRE_MAX;
-	unsigned int room = tbg_room_segment(mtu, v6) *
+	unsigned int room = tbg_reply_size_segment(mtu, v6) *
 			    (wire_size ? TBG_SEG_MAX : TBG_SEG_PAYS);
 
 	if (size > TBG_WIRE_MAX)
@@ -55,14 +55,14 @@ unsigned int tbg_room_reply(unsigned int wire_size, unsigned int mtu, bool v6)
 	return room < size ? room : size;
 }
 
-unsigned int tbg_room_longest(const struct tbg_wire *w, unsigned int wire_size)
+unsigned int tbg_reply_size_longest(const struct tbg_wire *w, unsigned int wire_size)
 {
 	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
 	unsigned int nr = tbg_wire_ifaces(w, ifaces), most = 0;
 
 	for (unsigned int i = 0; i < nr; i++) {
-		unsigned int room = tbg_room_reply(wire_size, tbg_room_mtu(ifaces[i].name),
-						   false);
+		unsigned int mtu = tbg_reply_size_mtu(ifaces[i].name);
+		unsigned int room = tbg_reply_size_max(wire_size, mtu, false);
 
 		if (strcmp(ifaces[i].how, "off") && room > most)
 			most = room;

@@ -4,15 +4,15 @@
  * has one, and given back once: both are asserted, in tests and in builds with
  * sanitizers (`make CPPFLAGS=-UNDEBUG` has assertions in any build).
  */
-#ifndef TBG_USERD_REFERENCE_H
-#define TBG_USERD_REFERENCE_H
+#ifndef TBG_USERD_REFCOUNT_H
+#define TBG_USERD_REFCOUNT_H
 
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-static inline void tbg_reference_get(_Atomic uint32_t *refs)
+static inline void tbg_refcount_get(_Atomic uint32_t *refs)
 {
 	uint32_t before = atomic_fetch_add_explicit(refs, 1, memory_order_relaxed);
 
@@ -21,7 +21,7 @@ static inline void tbg_reference_get(_Atomic uint32_t *refs)
 }
 
 /* Whether that was the last one: its holder frees the object. */
-static inline bool tbg_reference_put(_Atomic uint32_t *refs)
+static inline bool tbg_refcount_put(_Atomic uint32_t *refs)
 {
 	uint32_t before = atomic_fetch_sub_explicit(refs, 1, memory_order_acq_rel);
 
