@@ -175,8 +175,10 @@ static __always_inline int tbg_cover_lower(__u64 at, bool deep)
 	__u64 head = (__u64)(long)&dev->adj_list.lower, pos = head;
 	struct netdev_adjacent___cover *a;
 	const char *kind = BPF_CORE_READ(dev, rtnl_link_ops, kind);
-	int i, ours = 0;
+	/* no count: the verifier would look at each with each i */
+	bool some = false, all = true, ours;
 	__u64 name = 0, wanted;
+	int i;
 
 	/* what it sends is wrapped when it passes the lower one */
 	bpf_probe_read_kernel_str(&name, sizeof(name), kind);
@@ -191,13 +193,14 @@ static __always_inline int tbg_cover_lower(__u64 at, bool deep)
 		a = (void *)(long)(pos - bpf_core_field_offset(struct netdev_adjacent___cover,
 							       list));
 		at = (__u64)(long)BPF_CORE_READ(a, dev);
-		if (tbg_device_is_ours(at) ||
-		    (deep && tbg_cover_below(at) == TBG_COVER_ALL))
-			ours++;
+		ours = tbg_device_is_ours(at) ||
+		       (deep && tbg_cover_below(at) == TBG_COVER_ALL);
+		some |= ours;
+		all &= ours;
 	}
-	if (!ours)
+	if (!some)
 		return TBG_COVER_NONE;
-	return ours == i && pos == head ? TBG_COVER_ALL : TBG_COVER_SOME;
+	return all && pos == head ? TBG_COVER_ALL : TBG_COVER_SOME;
 }
 
 __attribute__((noinline)) int tbg_cover_below(__u64 at)
