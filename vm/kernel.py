@@ -8,6 +8,7 @@ It must never accept an image in place of another, or modules of another kernel.
 """
 from __future__ import annotations
 
+import errno
 import glob
 import lzma
 import os
@@ -19,6 +20,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(HERE)
+BUILD = os.path.abspath(os.environ.get("O") or os.path.join(REPO, "build"))
 ARCHES = {"x86": "amd64", "arm64": "arm64"}     # in the header of a .config, and Debian's names
 ROOM_MIN = 1 << 20               # bytes: a disk with less is full
 SETUP_VERSION, SETUP_BASE = 0x20e, 0x200        # Documentation/arch/x86/boot.rst: kernel_version
@@ -43,6 +45,23 @@ class Kernel:
 
     def __str__(self) -> str:
         return self.package or f"{self.image} ({self.release})"
+
+
+# What to do where the build folder cannot be made, or be written to.
+REMEDIES = {errno.ENOSPC: "make room there, or give another build folder",
+            errno.EDQUOT: "make room there, or give another build folder",
+            **dict.fromkeys((errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT,
+                             errno.ENAMETOOLONG, errno.ELOOP), "give another build folder")}
+
+
+def refusal(error: OSError, build: str) -> str:
+    """What this machine refused: the name, the cause and, of the build folder, what to do."""
+    name = os.fspath(error.filename or build)
+    text = f"{name}: {error.strerror or error}"
+    within = os.path.commonpath([build, os.path.abspath(name)]) in (build, os.path.abspath(name))
+    if not within or error.errno not in REMEDIES:
+        return text
+    return f"{text}; {REMEDIES[error.errno]} (--build DIR, or O=DIR)"
 
 
 def read(path: str, what: str, remedy: str) -> bytes:

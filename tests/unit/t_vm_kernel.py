@@ -268,6 +268,8 @@ def t_a_kernel_without_btf_is_refused_before_it_boots():
 
 def t_usage_is_no_verdict_on_a_kernel():
     with tempfile.TemporaryDirectory() as d:
+        code, _, err = vm_run(d, "--offline", "--junit", f"{d}/none/x.xml", "bpf")
+        assert code == 2 and f"{d}/none/x.xml" in err, (code, err)
         for words in (("--kernel", "x", "--kernels", "6.1"), ("--modules", "x"),
                       ("--exec", "a", "b"), ("--cpus", "0"), ("--cpus", "2,"), ("--cpus", "17"),
                       ("--offline", "nosuite"), ("--offline", "net/t_none.py"),
@@ -467,6 +469,21 @@ def t_a_full_disk_is_named():
     with tempfile.TemporaryDirectory() as d:
         code, err = with_a_small_disk("4k", d, "bpf")
         assert code == 128 and "No space left" in err, (code, err)
+
+
+def t_a_build_folder_that_cannot_be_made_is_named():
+    """By all that write to one."""
+    with tempfile.TemporaryDirectory() as d:
+        where = os.path.join(write(f"{d}/file", ""), "build")
+        env = {**os.environ, "O": where}
+        for words in (("run", "bpf"), ("kselftest",), ("sysroot",)):
+            done = subprocess.run([os.path.join(fakeboot.REPO, "vm", words[0]), *words[1:]],
+                                  env=env, capture_output=True, text=True, check=False)
+            assert done.returncode == (128 if words[0] == "run" else 1), done
+            assert f"{where}: Not a directory; give another build folder" in done.stderr, done
+        # what is not below it has no such advice
+        fault = FileNotFoundError(2, "No such file or directory", f"{d}/none")
+        assert kernel.refusal(fault, where) == f"{d}/none: No such file or directory"
 
 
 def t_a_disk_that_fills_up_ends_the_run():
