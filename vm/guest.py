@@ -211,7 +211,10 @@ class Guest:
                 *machine, "-cpu", CPU_KVM[self.asked.arch] if kvm
                 else CPU_EMULATED[self.asked.arch],
                 "-accel", "kvm" if kvm else "tcg,thread=multi",
-                "-smp", str(self.opts.cpus), "-m", str(self.opts.memory), "-nic", "none",
+                # Of CPUs without a common cache few wake each other. Emulated, that is dear:
+                # the one that wakes holds a lock meanwhile, which the other spins for.
+                "-smp", f"{self.opts.cpus},sockets={self.opts.cpus}",
+                "-m", str(self.opts.memory), "-nic", "none",
                 "-kernel", self.asked.image, "-initrd", self.path("initramfs"),
                 "-append", " ".join([args, KERNEL_ARGS, self.opts.append]).strip(),
                 "-device", "virtio-serial-pci", *self.root()]
