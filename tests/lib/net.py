@@ -455,10 +455,10 @@ class Net:
         self.close()
 
     @contextlib.contextmanager
-    def clean(self, port: int, *ignore: Any, syns: bool = False) -> Iterator[None]:
+    def clean(self, port: int, *ignore: Any, syns: int = 0) -> Iterator[None]:
         """
-        What runs inside sees no loss, no reordering, no wrong checksum; with syns a
-        SYN may be sent again. A client that was starved for 200 ms got its reply from
+        What runs inside sees no loss, no reordering, no wrong checksum; syns: so many
+        SYNs may be sent again. A client that was starved for 200 ms got its reply from
         wire and from the socket, and packets are dropped where a CPU has a thousand
         waiting, whosever they are: what the kernels count then says nothing.
         """
@@ -471,8 +471,8 @@ class Net:
         for name, ns in ends:
             now = ns.mibs()
             moves = {key: value - before[name].get(key, 0) for key, value in now.items()}
-            for key in SYN_AGAIN if syns else ():
-                moves[key] -= moves["TcpExt.TCPSynRetrans"]
+            for key in SYN_AGAIN:
+                moves[key] -= min(moves["TcpExt.TCPSynRetrans"], syns)
             for proto, keys in TROUBLE.items():
                 for key in keys.split():
                     moved = moves.get(f"{proto}.{key}", 0)
