@@ -22,14 +22,27 @@ static __always_inline bool tbg_fin_acked(const struct tbg_tcb *f,
 	return tbg_tcb_fin(f) && p->tcp_flags & TBG_TCP_ACK && p->ack == tbg_tcb_next(f);
 }
 
-/* A reset counts only at the very next number (RFC 5961 3.2), or at a FIN's (macOS). */
+/*
+ * Whether seq is what all segments of a reply under way but the last acknowledge: a client
+ * that has left has no more of the connection than the segment that it resets at.
+ */
+static __always_inline bool tbg_rst_of_reply(const struct tbg_tcb *f, __u32 seq)
+{
+	return seq == f->last.req_seq && f->acked - f->last.seq < f->last.len;
+}
+
+/*
+ * A reset counts only at the very next number (RFC 5961 3.2), or at a FIN's (macOS), or as
+ * the answer to a reply of many segments.
+ */
 static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key,
 				      struct tbg_tcb *f)
 {
 	__u32 ahead = s->pkt.seq - f->rcv_nxt;
 
-	if (!ahead || (ahead == -1u && tbg_tcb_fin(f) && f->state != TBG_TCB_FIN_WAIT)) {
+	if (!ahead || (ahead == -1u && tbg_tcb_fin(f) && f->state != TBG_TCB_FIN_WAIT) ||
+	    tbg_rst_of_reply(f, s->pkt.seq)) {
 		tbg_tcb_forget(key);
 		tbg_count(TBG_WHY_CLOSING);
 		return TC_ACT_SHOT;

@@ -108,8 +108,10 @@ static int on_syn(const struct seg *g)
 static int on_rst(const struct seg *g)
 {
 	bool behind_fin = g->seq + 1 == m.rcv && has_closed() && m.state != TBG_TCB_FIN_WAIT;
+	/* what all segments of a reply but the last acknowledge */
+	bool of_reply = g->seq == m.req_seq && m.acked - m.seq < m.len;
 
-	if (g->seq == m.rcv || behind_fin) {
+	if (g->seq == m.rcv || behind_fin || of_reply) {
 		m.there = false;
 		return DROP;
 	}

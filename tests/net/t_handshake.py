@@ -301,7 +301,7 @@ def t_resets_count_at_the_next_number_alone():
     for family, kind in WAYS:
         c = opened(family, **kind)
         hit(c, HIT, "/hit")
-        for seq in (c.at - 1, c.at + (1 << 30)):
+        for seq in (c.at - 1, c.at - len(HIT), c.at + (1 << 30)):
             c.put("R", seq, None)
             c.quiet()
         sent = c.sent_max
@@ -310,6 +310,21 @@ def t_resets_count_at_the_next_number_alone():
         c.sent_max = sent
         hit(c, HIT, "/hit")
         c.put("R", c.at, None)
+        c.send(flags=".")
+        assert c.next("reset").bits & rawtcp.RST
+        c.forget()
+
+
+def t_a_client_that_has_left_resets_a_reply_of_two_segments():
+    """At what the first of them acknowledges, which is not yet its request."""
+    for family, kind in WAYS:
+        c = opened(family, **kind)
+        at = c.at
+        c.send(LONG)
+        seg = c.expect(".", "P.")
+        c.pending()
+        assert seg.ack == at, seg
+        c.put("R", seg.ack, None)
         c.send(flags=".")
         assert c.next("reset").bits & rawtcp.RST
         c.forget()
