@@ -311,7 +311,8 @@ def explainer(n: int, d: daemon.Daemon) -> Callable[..., Any]:
     """What tells all that both ends, and wire, know of connections that stand still."""
     def explain(callers: list) -> None:
         ktap.note(f"{talk.counts(d)}")
-        flows = n.server.run("bpftool", "-j", "map", "dump", "name", "tbg_flows", check=False)
+        flows = n.server.run("bpftool", "-j", "map", "dump", "name",
+                             "tbg_tcbs" if daemon.LATE else "tbg_flows", check=False)
         for c in callers:
             port = c.s.getsockname()[1]
             ktap.note(f"port {port} waits for {c.wants}, has {len(c.got)} bytes of it, "
@@ -320,7 +321,8 @@ def explainer(n: int, d: daemon.Daemon) -> Callable[..., Any]:
                 ktap.note(ns.run("ss", "-tionH", side, check=False))
             for flow in json.loads(flows or "[]"):
                 flow = flow.get("formatted", flow)
-                if flow["key"]["remote_port"] == socket.htons(port):
+                key = flow["key"].get("ends", flow["key"])
+                if key["remote_port"] == socket.htons(port):
                     ktap.note(f"{flow['value']}")
     return explain
 

@@ -114,7 +114,7 @@ def no_late_sockets(d: daemon.Daemon) -> str | None:
 def late(d: daemon.Daemon) -> Any:
     """How often wire has left an answer to the daemon because of time: a busy machine's."""
     c = counts(d)
-    return c["CLOCK"] + c["YIELD"]
+    return c["CLOCK"] + c["YIELD"] + (c["REPEAT"] if daemon.LATE else 0)
 
 
 def kept_waiting(where: Any, address: tuple,

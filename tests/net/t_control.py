@@ -385,7 +385,7 @@ def t_why_with_wire():
 
 
 def t_flows_are_counted_from_their_beginning():
-    w = wire("--wire", "lo")
+    w = wire("--wire", "lo", "--late-sockets", "off")
     open_ones = []
     try:
         for nr in range(1, 4):

@@ -20,8 +20,8 @@ MOST = 64               # TBG_IFACES_MAX
 BODY = b"by wire, where there is an interface\n"
 
 
-def serving(where, wire):
-    return talk.serving(where, wire, listen=f"0.0.0.0:{PORT}", a=BODY)
+def serving(where, wire, *options):
+    return talk.serving(where, wire, *options, listen=f"0.0.0.0:{PORT}", a=BODY)
 
 
 def ifaces(d):
@@ -184,7 +184,7 @@ def t_auto_says_what_it_leaves_out():
 
 def t_auto_answers_nothing_where_what_it_leaves_out_could_carry_it():
     """A route to anybody, or to the subnet of an interface that wire is on."""
-    with net.Net(links=1) as n, serving(n.server, "auto") as d:
+    with net.Net(links=1) as n, serving(n.server, "auto", "--late-sockets", "off") as d:
         hit(n, n.links[0])
         tunnel(n)
         said(d, "auto leaves out tbgt")

@@ -8,6 +8,7 @@
 Both ends of each are sockets of this machine: memory for 8 KiB of each, and
 as many descriptors as TBG_CONCURRENT; who may raise its limit does it, as
 does the daemon. It notes time and memory, and what is left must be nothing.
+Without late sockets the server's end of each is a socket, and a flow of wire's.
 """
 import errno
 import os
@@ -36,6 +37,9 @@ BURST = 200             # packets that any queue on the way has room for
 OF_ONE_SOURCE = 5000    # ports are found by trying
 TRIES = 20              # a machine that does not schedule the daemon stops wire's clock
 CONN_BYTES = 512        # of the daemon's own memory that a connection may take
+LATE_BYTES = 256        # of one without a socket, the kernel's included
+READ_KB = 640           # buffers that the daemon reads the map with, however many it has
+KEPT = "tbg_tcbs" if daemon.LATE else maps.FLOWS        # what wire knows of each
 IP_BIND_ADDRESS_NO_PORT, IPV6_FREEBIND = 24, 78
 LINGER_NONE = struct.pack("ii", 1, 0)
 
@@ -155,11 +159,12 @@ def crowd(nr, known):
 
 
 def connections():
-    return talk.ask(wire, "status")["connections"]
+    """Open ones: those that workers have, and those that are wire's alone."""
+    return talk.ask(wire, "status")["connections"] + (flows() if daemon.LATE else 0)
 
 
 def flows():
-    return maps.count(wire.pid, maps.FLOWS)
+    return maps.count(wire.pid, KEPT)
 
 
 def emptied():
@@ -167,7 +172,7 @@ def emptied():
     net.until(lambda: connections() == 0, "the daemon still has connections")
     net.until(lambda: not flows(), "flows are never buried", wait_s=client.WAIT_S + 60)
     # one that the handshake's last packets overtook may be left, until another needs its place
-    assert not maps.count(wire.pid, maps.EMBRYOS), "embryos are left"
+    assert daemon.LATE or not maps.count(wire.pid, maps.EMBRYOS), "embryos are left"
 
 
 def descriptors():
@@ -186,7 +191,7 @@ def spent(began):
 
 def t_open_at_one_time():
     """Each is followed by wire, asks twice, and costs the daemon little."""
-    assert maps.info(wire.pid, "tbg_conns")["max_entries"] >= OPEN, "fewer slots than connections"
+    assert maps.info(wire.pid, KEPT)["max_entries"] >= OPEN, "less room than connections"
     rss, slabs, began = daemon.own_kb(wire.pid), slab(), time.monotonic()
     sockets, again = [], 0
     while len(sockets) < OPEN:
@@ -203,10 +208,39 @@ def t_open_at_one_time():
               f"{slab() - slabs} more; "
               f"maps {sum(maps.held(wire.pid).values()) >> 20} MiB")
     assert grown * 1024 <= OPEN * CONN_BYTES, f"{grown} KiB for {OPEN} connections"
+    listed(sockets)
+    if daemon.LATE:
+        costs_little(grown)
     began = time.monotonic()
     leave(sockets)
     emptied()
     ktap.note(f"all closed and forgotten in {spent(began)}; slab {slab()} MiB")
+
+
+def listed(sockets):
+    """`toboggan connections` has each of them once, with its end of it."""
+    began = time.monotonic()
+    rows = talk.ask_itself(wire, "connections")["connections"]
+    ktap.note(f"{len(rows)} listed in {spent(began)}")
+    found = [row["address"] for row in rows]
+    names = {f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+             for host, port in (s.getsockname()[:2] for s in sockets)}
+    assert len(found) == len(names) and set(found) == names, \
+        f"{len(found)} rows, {len(names - set(found))} connections without one"
+    if daemon.LATE:
+        without = sum(not row["socket"] for row in rows)
+        assert without == OPEN, f"{OPEN - without} of {OPEN} have a socket"
+
+
+def costs_little(grown):
+    """An idle connection, by the memory of the map of all that there can be, and the daemon's."""
+    here = maps.info(wire.pid, KEPT)
+    each = maps.held(wire.pid)[here["id"]] / here["max_entries"] + \
+        max(grown - READ_KB, 0) * 1024 / OPEN
+    with world.server.inside():
+        sockets = [x for x in world.server.sockets(PORT) if x[0] != "LISTEN"]
+    ktap.note(f"{each:.0f} bytes for a connection without a socket, {len(sockets)} sockets")
+    assert each <= LATE_BYTES and not sockets, (each, sockets[:3])
 
 
 def t_opened_and_closed():
@@ -220,7 +254,7 @@ def t_opened_and_closed():
         rss = rss or daemon.own_kb(wire.pid)
     ktap.note(f"{nr} connections opened, answered by wire and closed in {spent(began)}, "
               f"{again} asked again; {flows()} flows, "
-              f"{maps.info(wire.pid, 'tbg_conns')['max_entries']} slots")
+              f"room for {maps.info(wire.pid, KEPT)['max_entries']}")
     emptied()
     grown = daemon.own_kb(wire.pid) - rss
     ktap.note(f"all forgotten after {spent(began)}; daemon {daemon.own_kb(wire.pid)} KiB, {grown} "

@@ -312,7 +312,8 @@ def t_wire_still_answers():
         assert c.get("/a.txt").tier == daemon.FAST
     c = talk.counts(wire)
     assert c["SPLIT"] and c["PIPELINED"] and talk.hits(wire), c
-    assert not c["REPEAT"] and not c["CSUM"], c
+    # without a socket, wire itself repeats what a slow machine acknowledges late
+    assert (daemon.LATE or not c["REPEAT"]) and not c["CSUM"], c
 
 
 if __name__ == "__main__":

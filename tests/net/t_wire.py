@@ -252,17 +252,28 @@ def t_all_interfaces_at_once():
 
 def t_connection_to_a_translated_address_stays_on_the_stack():
     """Its packets have another address here than in its socket: the daemon could not tell whose
-    they are."""
+    they are. Where a connection has one owner, NAT makes all of them the kernel's."""
     link = n.links[0]
+    port = PORT + 1
+    with n.server.inside():
+        one = daemon.Daemon("--wire", link.name, "--late-sockets", "off", root=d.root,
+                            listen=(f"0.0.0.0:{port}", f"[::]:{port}")).start()
+    try:
+        to_translated_addresses(link, port)
+    finally:
+        assert one.stop() == 0, one.lines
+
+
+def to_translated_addresses(link, port):
     for version, own, other in ((4, link.server4, f"10.87.{link.nr}.9/24"),
                                 (6, link.server6, f"fd87:{link.nr}::9/64")):
         n.server.run("ip", "address", "add", other, "dev", link.name, *["nodad"] * (version == 6))
         target, body = fresh()
-        with connection(n.client, (own, PORT)) as c:
+        with connection(n.client, (own, port)) as c:
             assert c.get(target).tier == "stored"
-        with nat.to(n.server, version, own), n.clean(PORT):
+        with nat.to(n.server, version, own), n.clean(port):
             for address, tier in ((other.split("/")[0], "user"), (own, "wire")):
-                with connection(n.client, (address, PORT)) as c:
+                with connection(n.client, (address, port)) as c:
                     tiers = set()
                     for _ in range(3):
                         r = c.get(target)
