@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who answers a request that is not answered at once: a table of operations, which the
- * connection calls and the room above it has (proxy/transfer.c). A connection has one
+ * The answerer of a request that is not answered at once: a table of operations, which the
+ * connection calls and the room above it defines (proxy/transfer.c). A connection has one
  * answerer at a time, and eats nothing while it has.
  */
 #ifndef TBG_USERD_ANSWERER_H
@@ -20,8 +20,8 @@ struct tbg_worker;
 struct tbg_answerer_ops;
 
 /*
- * How far a request is, in words: what is done for it, what comes of it, what of it has
- * reached the server that is asked (NULL: none is), and its answer.
+ * The phases of a request, in words: the daemon's work for it, its arrival, its sending to
+ * the server (NULL: no server is asked), and its answer.
  */
 struct tbg_answerer_phases {
 	const char *phase, *upload, *sending, *answer;
@@ -41,7 +41,7 @@ struct tbg_answerer {
 	bool starting;			/* in begin(), whose caller goes on by itself */
 };
 
-/* What the log tells of a request and its answer. */
+/* The facts that the log records of a request and its answer. */
 struct tbg_answerer_record {
 	struct tbg_value request;	/* its head, as received */
 	struct tbg_value host, request_id;

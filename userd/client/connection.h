@@ -58,7 +58,7 @@ struct tbg_conn_active {
 	uint32_t aside_taken;		/* request bytes of it; its head is held */
 	uint8_t asides;			/* this many for this request */
 	bool turn_over;			/* there is more to eat, when it is our turn */
-	struct tbg_conn *c;		/* whose it is */
+	struct tbg_conn *c;		/* its connection */
 	TAILQ_ENTRY(tbg_conn_active) turn;	/* in the worker's list then */
 	bool in_turns;
 };
@@ -89,7 +89,7 @@ struct tbg_conn {
 	struct tbg_conn_active *traffic;	/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
 	struct tbg_endpoints *ends;		/* for transfers; NULL: not asked yet */
-	struct tbg_client *client;	/* whose it is, where that is counted; or NULL */
+	struct tbg_client *client;	/* where clients are counted; or NULL */
 	struct tbg_taken *taken_from;	/* wire, which may have it again; or NULL */
 	SLIST_ENTRY(tbg_conn) link;	/* in the free list */
 } __attribute__((aligned(64)));
@@ -173,7 +173,7 @@ void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c);
 /* Both addresses as text. */
 const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c);
 
-/* A connection, whoever has it, as `toboggan connections` shows it. */
+/* A connection as `toboggan connections` shows it. */
 struct tbg_conn_shown {
 	struct tbg_prefix peer, local;	/* of all bits; 0 bits: unknown */
 	uint16_t peer_port, local_port;

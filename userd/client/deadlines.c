@@ -43,7 +43,7 @@ static uint64_t ms_ago(const struct tbg_worker *w, uint64_t ns)
 	return ns < w->now_ns ? (w->now_ns - ns) / 1000000 : 0;
 }
 
-/* What BPF has not told: its ring was full, the kernel's worker failed with a hit. */
+/* Events that BPF has not reported: its ring was full, or the kernel's worker failed with a hit. */
 static bool has_news(const struct tbg_conn *c)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLIN | POLLRDHUP };

@@ -2,7 +2,7 @@
 /*
  * What the parts of a connection call of each other: its life (connection.c), what
  * comes in (input.c), what answers it (answer.c), what goes out (output.c), time
- * limits (deadlines.c), what the log tells (record.c), and the kernel tiers that
+ * limits (deadlines.c), the access record (record.c), and the kernel tiers that
  * have it in between (hand_over.c). For this folder alone.
  */
 #ifndef TBG_USERD_CONN_INTERNAL_H
@@ -68,7 +68,7 @@ void tbg_conn_go_on(struct tbg_worker *w, struct tbg_conn *c);
 /* The client's address; NULL: unknown. Kept: a broken socket no longer knows it. */
 const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c);
 void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c);
-/* What the client has asked for is what the log tells, whoever answered. */
+/* The log records the client's own request, whichever request was answered in its place. */
 void tbg_conn_asked(const struct tbg_conn *c, const uint8_t **req, size_t *len);
 /* Its answer is made; the next request has come by itself. */
 void tbg_conn_asked_end(struct tbg_conn *c);
@@ -127,7 +127,7 @@ bool tbg_conn_head_hold(struct tbg_conn_active *t, const struct tbg_message *m, 
 bool tbg_conn_request_answer(struct tbg_worker *w, struct tbg_conn *c,
 			     const struct tbg_message *m, const uint8_t *b, uint32_t taken,
 			     bool missed);
-/* An error, and what else is said of it. */
+/* An error, and the fields that go with it. */
 struct tbg_refused {
 	unsigned int status, retry_s;	/* 0: no Retry-After */
 	const char *reason;		/* for the log */

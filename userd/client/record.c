@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the log and monitoring are told of each request: once, whichever way it
+ * Reports each request to the log and to monitoring: once, whichever way it
  * ended. Called when an answer is queued, or its last byte is out.
  */
 #include <arpa/inet.h>
@@ -64,7 +64,7 @@ const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c)
 	return c->ends;
 }
 
-/* What the log will say of a file, once it is known how much of it was sent. */
+/* The log's record of a file, once the number of bytes sent is known. */
 struct tbg_unlogged {
 	unsigned int status;
 	enum tbg_metric_method method;

@@ -25,7 +25,7 @@
 #include "proxy/transfer.h"
 
 #define STARVED_NS 1000000000ull	/* since when nothing is kept */
-#define APART_NS   60000000000ull	/* behind what a server says unasked */
+#define APART_NS   60000000000ull	/* after a server has sent bytes unasked */
 #define EARLY_MS   1000	/* before the server ends it, or half of its time */
 #define SETTLED_MS 20	/* behind an answer the server has not ended it */
 
@@ -49,7 +49,7 @@ static void origin_free(struct tbg_worker *w, struct tbg_upstream_conn *o)
 		tbg_transfer_origin_gone(x);
 }
 
-/* False: it is about to go, nothing more of it is told. */
+/* False: it is being closed; report nothing more of it. */
 static bool alive(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	if (!o->closing)
@@ -103,7 +103,7 @@ static bool is_apart(const struct tbg_worker *w, struct tbg_backend *b)
 	return w->now_ns < atomic_load_explicit(&b->apart_ns, memory_order_relaxed);
 }
 
-/* FastCGI's server frames what a program says, which can make up no response behind it. */
+/* A FastCGI server frames the program's bytes, so a program cannot forge a second response. */
 void tbg_upstream_conn_apart(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	if (o->backend->upstream->terms.protocol != TBG_PROTOCOL_HTTP)
@@ -374,7 +374,7 @@ void tbg_upstream_conn_starves(struct tbg_worker *w, struct tbg_upstream_conn *o
 }
 
 /*
- * No longer than its server says: a request that meets the end of a connection is
+ * No longer than its server allows: a request that meets the end of a connection is
  * lost if it must not be sent twice.
  */
 static uint32_t keep_ms(const struct tbg_upstream_conn *o, const struct tbg_response *r)

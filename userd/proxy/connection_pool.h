@@ -23,7 +23,7 @@
 struct tbg_upstream_conn {
 	struct tbg_call connect, send, recv;
 	struct tbg_backend *backend;
-	struct tbg_transfer *x;		/* whose it is, until its operations end */
+	struct tbg_transfer *x;		/* its transfer, until its operations end */
 	int fd;
 	bool connected, closing;
 	bool refused;			/* for now: see tbg_upstream_conn_again() */
@@ -49,7 +49,7 @@ struct tbg_upstream_conn_pool {
 };
 
 /*
- * A connection for x, which is told by tbg_fetch_connected() unless it comes
+ * A connection for x, reported by tbg_fetch_connected() unless it comes
  * from the pool (connected is set then). pooled: such a one may be used. NULL:
  * no memory or no descriptor, not even one of an idle connection.
  */
@@ -58,7 +58,7 @@ struct tbg_upstream_conn *tbg_upstream_conn_take(struct tbg_worker *w, struct tb
 
 /*
  * Sends o->iov[0..nr), with what is due to other servers (tbg_origins_due());
- * tbg_fetch_sent() tells how much went.
+ * tbg_fetch_sent() reports the bytes sent.
  */
 void tbg_upstream_conn_send(struct tbg_worker *w, struct tbg_upstream_conn *o, unsigned int nr);
 
@@ -74,7 +74,7 @@ void tbg_origins_look(struct tbg_worker *w);
 /* Not any more. False: it has been sent already, as far as it has. */
 bool tbg_upstream_conn_unsend(struct tbg_worker *w, struct tbg_upstream_conn *o);
 
-/* Receives; tbg_fetch_received() tells how much came. One at a time. */
+/* Receives; tbg_fetch_received() reports the bytes. One at a time. */
 void tbg_upstream_conn_recv(struct tbg_worker *w, struct tbg_upstream_conn *o, void *b,
 		     uint32_t len);
 
@@ -126,7 +126,7 @@ void tbg_upstream_conn_drop(struct tbg_worker *w, struct tbg_upstream_conn *o);
 /* On every tick: closes what has been idle for too long. */
 void tbg_origins_check(struct tbg_worker *w);
 
-/* At the worker's end: closes all that are idle. w->upstream_conns_nr says what is left. */
+/* At the worker's end: closes all idle ones. w->upstream_conns_nr counts the rest. */
 void tbg_origins_end(struct tbg_worker *w);
 
 #endif

@@ -424,7 +424,7 @@ enum tbg_transfer_phase tbg_transfer_ask(struct tbg_transfer *x)
 				x->fields.len, join_of(x), &x->waiter,
 				x->w->now_ns, &x->flight)) {
 	case TBG_TURN_WAIT:
-		/* once, for who asks for less: it may take longer than that is worth */
+		/* a HEAD or a range waits once: the whole may take longer than it is worth */
 		x->waits = tbg_transfer_asks_less(&x->wish) ? WAITS_MAX : x->waits + 1;
 		x->stamp_ms = x->w->now_ms;
 		return TBG_TRANSFER_WAIT;

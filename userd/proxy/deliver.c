@@ -111,7 +111,7 @@ static void both_put(struct tbg_lines *l, const struct tbg_response_plan *d,
 	tbg_lines_put(l, added.lines, added.len);
 }
 
-/* What a response says that goes to the client as it comes. */
+/* The fields of a response that is passed on as it arrives. */
 static void says_put(struct tbg_lines *l, const struct tbg_response_plan *d)
 {
 	struct tbg_lines text = { 0 };

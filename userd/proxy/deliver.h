@@ -20,7 +20,7 @@ struct tbg_response_plan {
 	size_t fields_len;
 	const struct tbg_fields *says;	/* or a response's, as it has come: they are passed on, */
 	const char *date;		/* with this if they have none */
-	int64_t length;			/* of the body, or told instead; -1: unknown */
+	int64_t length;			/* of the body, or of a GET's; -1: unknown */
 	int64_t age_s;			/* -1: as the fields say */
 	const char *range;		/* Content-Range, or NULL */
 	const struct tbg_location *location;	/* that adds fields; NULL: none does */
@@ -40,7 +40,7 @@ struct tbg_response_plan {
 void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 		      uint32_t *ret_age_off);
 
-/* Makes a 304 of it. */
+/* Turns the plan into a 304. */
 void tbg_deliver_not_modified(struct tbg_response_plan *d);
 
 /* Begins the answer. Nothing is sent before tbg_deliver_push(). */
@@ -70,7 +70,7 @@ void tbg_deliver_due(struct tbg_worker *w);
 void tbg_deliver_end(struct tbg_transfer *x);
 
 /*
- * Takes the answer back, as if it had never begun. False: bytes of it are out, or
+ * Takes the answer back, as if it had never begun. False: some of its bytes are sent, or
  * it is a tunnel's.
  */
 bool tbg_deliver_retract(struct tbg_transfer *x);

@@ -24,7 +24,7 @@
 #include "proxy/health.h"
 #include "proxy/fetch_internal.h"
 
-#define MISSED_MS	1000		/* an end that the ring has not told by then */
+#define MISSED_MS	1000		/* an end that the ring has not reported by then */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
 #define STARVE_MS	100		/* for a process to take a connection */
 
@@ -133,7 +133,7 @@ static enum tbg_transfer_phase server_take(struct tbg_transfer *x, unsigned int 
 		tbg_backend_failed(b, strerror(EAFNOSUPPORT), x->w->now_ns);
 		status = 502;
 	}
-	if (b && x->checks) {		/* our own lack says nothing of the server */
+	if (b && x->checks) {		/* our own shortage is no fault of the server */
 		x->checks->checking = false;
 		return tbg_fetch_end(x, status, false);
 	}

@@ -33,7 +33,7 @@ enum tbg_transfer_phase tbg_fetch_fail(struct tbg_transfer *x, unsigned int stat
 enum tbg_transfer_phase tbg_fetch_try_next(struct tbg_transfer *x, unsigned int status);
 /*
  * An answer that cannot be used counts against its server. That of a program is logged
- * here, since the gateway knows nothing of it.
+ * here, since the gateway does not see it.
  */
 void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why);
 /* Before a byte of an answer. One from the pool may have been closed at that moment. */
@@ -83,7 +83,7 @@ void tbg_fetch_withdraw(struct tbg_transfer *x, const char *fields, size_t len);
 /* Whether a 304 is about something else than what is stored (RFC 9111 4.3.4). */
 bool tbg_fetch_of_another(const struct tbg_stored *s, const char *fields, size_t len);
 enum tbg_transfer_phase tbg_fetch_validated(struct tbg_transfer *x);
-/* What a HEAD tells of the stored GET (RFC 9111 4.3.5): the same, or gone. */
+/* Renews the stored GET by the response of a HEAD, or withdraws it (RFC 9111 4.3.5). */
 void tbg_fetch_head_compare(struct tbg_transfer *x, const char *fields, size_t len);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A check is a transfer without a client: a request of our own to one server,
- * on a connection of its own, whose response head decides. Its time limits are
+ * on a connection of its own. The head of the response decides. Its time limits are
  * those of every request, or an interval if that is less.
  */
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #include "proxy/program_errors.h"
 #include "proxy/transfer.h"
 
-#define ERROR_LINE	800		/* bytes; longer ones are told in parts */
+#define ERROR_LINE	800		/* bytes; longer ones are logged in parts */
 #define ERRORS_MAX	(64u << 10)	/* bytes of a request's */
 #define ERROR_LINES_PER_S 1000
 
@@ -55,7 +55,7 @@ void tbg_program_say(const struct tbg_transfer *x, const char *b, size_t len)
 
 /*
  * Of all workers, a second: a program in a loop is not to fill the disk. What is left
- * out is told with the first line after it.
+ * out is counted in the first line after it.
  */
 static bool rate_takes(const struct tbg_transfer *x)
 {

@@ -29,7 +29,7 @@ struct tbg_protocol_ops {
 	void (*head)(struct tbg_transfer *x, const struct tbg_forward *f);
 	/* What stands around len bytes of its body, to x->up_pre and x->up_post. */
 	void (*body)(struct tbg_transfer *x, size_t len, bool done);
-	/* Tells the server that nobody waits any more, as far as it can be told now. */
+	/* Informs the server that nobody waits any more, if the protocol allows it now. */
 	void (*abandon)(struct tbg_transfer *x);
 
 	/* A request has been made: a response may come. */

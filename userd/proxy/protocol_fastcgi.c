@@ -22,7 +22,7 @@ static void stream_end(struct tbg_lines *l, uint8_t type)
 	tbg_lines_put(l, header, sizeof(header));
 }
 
-/* The target's path as programs are told it; "/" without one. */
+/* The target's path as programs receive it; "/" without one. */
 static struct tbg_value path_of(struct tbg_value target, char ret[TBG_TARGET_MAX + 1])
 {
 	int n = tbg_target_path(target.text, target.len, ret);
@@ -119,7 +119,7 @@ static bool length_agrees(struct tbg_transfer *x)
 
 	if (x->behind == TBG_BEHIND_RESPONSE || tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
 		return x->behind != TBG_BEHIND_RESPONSE;
-	/* an answer that is there as a whole has a length, told or not */
+	/* an answer that has arrived whole has a length, declared or not */
 	if (ended && !r->has_length) {
 		r->has_length = true;
 		r->content_length = len;

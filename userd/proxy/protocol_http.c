@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What a fetch does where its upstream speaks HTTP/1.1 (RFC 9112): heads as text, the
- * body framed as the head says. A server is told that nobody waits by the connection's
- * end alone.
+ * body framed as the head declares. Only the end of the connection informs a server that
+ * nobody waits any more.
  */
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * An object lasts until the first of three: the response is stale; it is time
  * to fetch it again; its Age has one digit more. The request that then comes to
  * the daemon is answered from the store, begins that fetch, or brings the next
- * object: so Age is told to the second, no hit waits for an upstream, and what
+ * object: so Age is exact to the second, no hit waits for an upstream, and what
  * nobody asks for is not kept fresh.
  */
 #include <string.h>

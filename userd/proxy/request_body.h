@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A request whose body is received whole before anything is done with it: what
+ * A request with a body that is received whole before anything is done with it: what
  * it is sent to needs its length, or is to be kept from slow clients. Between
  * the begin of a transfer and its deciding what answers.
  */

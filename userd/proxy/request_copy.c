@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The request that a transfer keeps for as long as it lasts: its URI, its fields
- * without those that nobody may be told, its script.
+ * without those that must not be passed on, its script.
  */
 #include <string.h>
 
@@ -23,7 +23,7 @@ static char *text_add(char *at, const char *b, size_t len)
  * The URI that a response is stored under, and that is sent on: nothing else is to
  * select an answer. Host is in lower case and without the scheme's own port, an empty
  * path is "/" (RFC 9110 4.2.3). A folder's index is part of the target unless the
- * server is a program's: that one is told both.
+ * server is a program's: it receives both.
  */
 static void uri_make(struct tbg_transfer *x, struct tbg_value target)
 {

@@ -41,7 +41,7 @@ static bool hides(struct tbg_transfer *x, bool *ret_told)
 	       tbg_response_directives_error_stale(&s->terms, &x->wish, *ret_told, x->w->now_ns);
 }
 
-/* told: the server has answered so, and the gateway has not in its place. */
+/* told: the server itself has answered with that status, not our gateway for it. */
 static enum tbg_transfer_phase hidden(struct tbg_transfer *x, bool told)
 {
 	struct tbg_stored *s = x->selected;

@@ -180,7 +180,7 @@ static enum tbg_transfer_phase fill_check(struct tbg_transfer *x)
 	    ((x->asked & TBG_ASKED_REST || tbg_store_has_room(s)) &&
 	     x->pile->len <= tbg_store_body_max(s)))
 		return x->phase;
-	if (x->asked & TBG_ASKED_REST)	/* longer than it has said */
+	if (x->asked & TBG_ASKED_REST)	/* longer than its head declares */
 		return tbg_fetch_fail(x, 503);
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	tbg_transfer_land(x, 0, true);
@@ -188,7 +188,7 @@ static enum tbg_transfer_phase fill_check(struct tbg_transfer *x)
 		tbg_deliver_consume(x);
 		return x->phase;
 	}
-	tbg_deliver_push(x);		/* which sends nothing of it to anybody */
+	tbg_deliver_push(x);		/* none of its bytes is for the client */
 	return tbg_fetch_give_up(x);
 }
 
@@ -419,7 +419,7 @@ static enum tbg_transfer_phase heads_eat(struct tbg_transfer *x)
 	return tbg_fetch_fail(x, 502);
 }
 
-/* Bytes from before our request: the rest of what others were told, or worse. */
+/* Bytes sent before our request: the rest of another's response, or worse. */
 static bool unasked(const struct tbg_transfer *x)
 {
 	if (x->phase == TBG_TRANSFER_HEAD || x->body_gone || x->spool_sent)

@@ -310,7 +310,7 @@ static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
 	for (uint32_t i = 0; i < x->asks.nr; i++)
 		if (!stays_behind(&x->asks.all[i]))
 			tbg_lines_field(ret, x->asks.all[i].name, x->asks.all[i].value);
-	if (tbg_transfer_uploads(x))	/* what is left of it is never read */
+	if (tbg_transfer_uploads(x))	/* the rest of the body is never read */
 		tbg_lines_add(ret, "Connection: close\r\n");
 	tbg_lines_put(ret, "\r\n", 2);
 }

@@ -51,7 +51,7 @@ enum tbg_fwd {
 #undef X
 };
 
-/* Who is to have what a transfer fetches. */
+/* The receiver of the response that a transfer fetches. */
 enum tbg_serves {
 	TBG_SERVES_CLIENT,
 	TBG_SERVES_OTHERS,		/* its client has left, and they have waited for it */
@@ -196,7 +196,7 @@ struct tbg_transfer {
 /* For connections: what answers a request from behind, see client/answerer.h. */
 extern const struct tbg_answerer_ops tbg_transfer_answers;
 
-/* What the log says of where its answer came from. */
+/* The source of its answer, as the log names it. */
 const char *tbg_transfer_reason(const struct tbg_transfer *x);
 
 /* Whether what is stored has answered, and nobody was asked (RFC 9211 2.1). */
@@ -297,7 +297,7 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status);
 /* The program has ended that wants x->sent_on to be answered (RFC 3875 6.2.2). */
 void tbg_transfer_redirect(struct tbg_transfer *x);
 
-/* The fetch has ended: who waits for it is told, see struct tbg_waiter. */
+/* The fetch has ended: informs the transfers that wait for it, see struct tbg_waiter. */
 void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass);
 
 #endif

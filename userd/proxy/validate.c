@@ -137,7 +137,7 @@ void tbg_fetch_withdraw(struct tbg_transfer *x, const char *fields, size_t len)
 		x->wish.represents = own && x->m.method == TBG_METHOD_POST;
 }
 
-/* Whether a field says something else than the stored one's. */
+/* Whether a field has another value than the stored one. */
 static bool differs(const struct tbg_stored *s, const char *name,
 		    const char *fields, size_t len)
 {
@@ -158,7 +158,7 @@ bool tbg_fetch_of_another(const struct tbg_stored *s, const char *fields, size_t
 	       differs(s, "Last-Modified", fields, len);
 }
 
-/* The stored response with what its 304 says of it (RFC 9111 4.3.4). */
+/* The stored response with the fields of its 304 (RFC 9111 4.3.4). */
 static struct tbg_stored *freshened(struct tbg_transfer *x)
 {
 	const struct tbg_stored *old = x->selected;

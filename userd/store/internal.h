@@ -24,7 +24,7 @@ struct tbg_pending_fetch {
 	struct tbg_lines second;	/* as far as known: see flight_fits() */
 	TAILQ_HEAD(, tbg_waiter) waiters;
 	unsigned int waiting;
-	uint64_t seen_ns;		/* under way, says who fetches; atomic */
+	uint64_t seen_ns;		/* last reported to be under way; atomic */
 	bool doomed;			/* withdrawn: nobody joins any more */
 };
 
@@ -61,7 +61,7 @@ struct tbg_store {
 /* responses.c */
 /* SipHash-1-3 of any text, with the rounds of core/key.h. */
 void tbg_store_uri_hash(const uint64_t key[2], const struct tbg_uri *u, uint64_t ret[2]);
-/* The first from e on of that URI, whatever a proxy has said of scheme and host. */
+/* The first from e on of that URI, with whatever scheme and host a proxy has claimed. */
 struct entry *tbg_store_entry_like(struct entry *e, const struct tbg_uri *u, uint64_t hash);
 struct entry *tbg_store_entry_find(struct tbg_store *s, const struct tbg_uri *u,
 				   uint64_t hash[2]);

@@ -200,7 +200,7 @@ static uint64_t bytes_of(const struct tbg_stored *one)
 	return OVERHEAD + one->head_len + one->second_len + one->vary_len + one->body->room;
 }
 
-/* The kernel tiers forget an object of it, if they have not. */
+/* Withdraws one of its objects from the kernel tiers, if that has not happened. */
 static void object_drop(struct tbg_stored *one, struct tbg_object **at)
 {
 	struct tbg_object *o = *at;
@@ -333,7 +333,7 @@ static bool better(const struct tbg_response_directives *one,
 						  one->date_s > other->date_s;
 }
 
-/* A request's secondary key, and whose Vary it is made by. */
+/* A request's secondary key, and the Vary that it is made by. */
 struct selection {
 	const char *req;
 	size_t req_len;
@@ -467,7 +467,7 @@ uint64_t tbg_store_seq(struct tbg_store *s)
 	return seq;
 }
 
-/* Whether a URI's text, with its Accept-Encoding or without, says which answers. */
+/* Whether a URI's text, with its Accept-Encoding or without, identifies one variant. */
 static bool told_apart(const struct entry *e)
 {
 	const struct tbg_stored *one = LIST_FIRST(&e->variants);

@@ -91,7 +91,7 @@ struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const
 void tbg_stored_get(struct tbg_stored *s);
 void tbg_stored_put(struct tbg_stored *s);	/* NULL is allowed */
 
-/* Whether it may answer a request of these field lines, as its Vary says. */
+/* Whether its Vary lets it answer a request with these field lines. */
 bool tbg_stored_selects(const struct tbg_stored *s, const char *req, size_t req_len);
 
 /* A URI as it is stored: authority, then the target from its slash on. */
@@ -99,7 +99,7 @@ struct tbg_uri {
 	const char *text;
 	uint32_t len;
 	uint32_t path_off;
-	uint32_t upstream;	/* whose answers: those of others are not its */
+	uint32_t upstream;	/* which has answered; each upstream has responses of its own */
 	/* as a trusted proxy says; whatever withdraws a URI withdraws all of these */
 	bool https;
 	struct tbg_value proxy_host;	/* the host it names, if another; len 0: none */
@@ -123,7 +123,7 @@ bool tbg_store_has_room(const struct tbg_store *s);
 
 /*
  * The stored response that the request selects, referenced. NULL: none;
- * *ret_others tells whether the URI has others.
+ * *ret_others: whether the URI has others.
  */
 struct tbg_stored *tbg_store_find(struct tbg_store *s, const struct tbg_uri *u,
 				  const char *req, size_t req_len,
@@ -184,16 +184,16 @@ unsigned int tbg_store_purge_host(struct tbg_store *s, const char *host);
 /* Whose Surrogate-Key names the tag. */
 unsigned int tbg_store_purge_tag(struct tbg_store *s, const char *tag);
 
-/* Who waits for another request's fetch. */
+/* A request that waits for another request's fetch. */
 struct tbg_waiter {
-	struct tbg_mail mail;		/* how it is told, */
+	struct tbg_mail mail;		/* the news of its end, */
 	struct tbg_mailbox *mailbox;	/* in its worker */
-	struct tbg_pending_fetch *flight;	/* NULL: told, or never waited */
+	struct tbg_pending_fetch *flight;	/* NULL: it has ended, or never waited */
 	TAILQ_ENTRY(tbg_waiter) link;
 	unsigned int status;		/* 0: look again; or how the fetch failed */
 };
 
-/* In place of a status: the server told of an error, which a stale response may hide. */
+/* In place of a status: the server answered with an error that a stale response may replace. */
 #define TBG_LANDED_ERROR 1
 
 enum tbg_turn {
@@ -215,12 +215,12 @@ enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 			      const char *req, size_t req_len, enum tbg_join join,
 			      struct tbg_waiter *waiter, uint64_t now_ns,
 			      struct tbg_pending_fetch **ret_flight);
-/* The fetch is over: those who wait are told. pass: do not wait next time. */
+/* The fetch is over: informs the waiting requests. pass: do not wait next time. */
 void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
 		    unsigned int status, bool pass, uint64_t now_ns);
 /* How many wait for it now. */
 unsigned int tbg_store_waiting(struct tbg_store *s, const struct tbg_pending_fetch *f);
-/* It is under way: to be told more often than others ask whether it is lost. */
+/* Reports that it is under way, more often than others ask whether it is lost. */
 void tbg_store_flies(struct tbg_pending_fetch *f, uint64_t now_ns);
 /* Whether what is waited for has not been under way since then, nor has ended. */
 bool tbg_store_lost(struct tbg_store *s, const struct tbg_waiter *waiter,

@@ -100,7 +100,7 @@ static int file_open(const char *folder)
 	return fd;
 }
 
-/* Its requests are refused; a line now and then says why. */
+/* Its requests are refused; a line is logged now and then with the reason. */
 static int file_failed(const struct tbg_spool *s, int err)
 {
 	static _Atomic uint64_t said_ns;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define TBG_SPOOL_USUAL	(64u << 10)	/* bytes of it in memory, if nobody says */
+#define TBG_SPOOL_USUAL	(64u << 10)	/* bytes of it in memory, by default */
 
 struct tbg_spool {
 	uint64_t len;		/* bytes of it so far */

@@ -106,7 +106,7 @@ static void look_all(struct look *l)
 		pthread_join(threads[--nr], NULL);
 }
 
-/* Says what has become of it; whether its addresses are others now. */
+/* Takes and logs the result; whether the addresses have changed. */
 static bool found_take(struct name *n, const struct found *f)
 {
 	size_t len = f->nr * sizeof(*f->addresses);

@@ -47,7 +47,7 @@ struct tbg_pool_command {
 	uint32_t kind;			/* enum tbg_pool_kind */
 	uid_t uid;			/* that the pool runs as */
 	gid_t gid;
-	uid_t daemon;			/* whose connections it serves */
+	uid_t daemon;			/* it serves connections of this user alone */
 	uint32_t time_ms;		/* of a request; of a module's callback */
 	uint32_t cpu_s;			/* 0: not limited */
 	uint32_t at_once;		/* programs; worker processes */

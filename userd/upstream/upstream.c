@@ -258,7 +258,7 @@ bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *
 	bool same = a->nr == b->nr && words_same(a, b);
 
 	if (a->order && b->order)
-		return same;		/* all of it is in the name */
+		return same;		/* the name holds all its settings */
 	for (unsigned int i = 0; same && i < a->nr; i++)
 		same = backend_same(&a->backends[i], &b->backends[i]);
 	return same;
@@ -406,7 +406,7 @@ void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns)
 	backend_say(b, TBG_NEWS_FAILED, now_ns, "%s", why);
 	if (atomic_fetch_add(&b->failures, 1) + 1 < TBG_BACKEND_FAILURES)
 		return;
-	/* not less than a check has said */
+	/* a failed health check may have set a later end */
 	while (rest_ns < until_ns &&
 	       !atomic_compare_exchange_weak(&b->rest_ns, &rest_ns, until_ns))
 		;

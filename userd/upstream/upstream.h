@@ -31,7 +31,7 @@ enum tbg_protocol {
 	TBG_PROTOCOL_NR
 };
 
-/* What is said of an upstream but for its servers. */
+/* The settings of an upstream, without its servers. */
 struct tbg_upstream_terms {
 	uint8_t protocol;		/* enum tbg_protocol */
 	bool least;			/* fewest requests first, not in turn */
@@ -42,7 +42,7 @@ struct tbg_upstream_terms {
 	struct tbg_script script;	/* of PROTOCOL_FASTCGI */
 };
 
-/* The last that was said of a server; what is worse is said at once. */
+/* The last message about a server; a worse state is logged at once. */
 enum tbg_news {
 	TBG_NEWS_WELL,
 	TBG_NEWS_FAILED,
