@@ -223,7 +223,7 @@ def t_an_open_loop_is_divided_by_the_shares_too():
 
 
 def t_wrong_client_machines_are_said():
-    for words, text in ((("--client-host", "a"), "go with --server"),
+    for words, text in ((("--client-host", "a"), "need --server"),
                         (("--server", "x=h:1", "--client-host", "-oProxyCommand=x"), ""),
                         (("--server", "x=h:1", "--client-host", "a=0"), "want [USER@]HOST"),
                         (("--server", "x=h:1", "--client-host", "a b"), "want [USER@]HOST"),
