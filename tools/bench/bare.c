@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The least that an answer costs on a socket: one epoll loop that parses nothing,
- * one receive and one send for whatever it receives at once. It sends the same
- * bytes for that, or the request to an origin and what that says to the client.
- * Run by `bench` as the floor under the user tier; what it does beyond that would
- * be in the floor. A request in two segments gets two answers.
+ * The least that an answer can cost on a socket: one epoll loop that parses nothing, with
+ * one receive and one send for each batch of bytes. It answers with constant bytes, or
+ * forwards the request to an origin and the answer to the client. Run by `bench` as the
+ * floor under the user tier, so it must not do any more. A request in two segments gets two
+ * answers.
  *
  *   bare ADDR PORT FILE
  *   bare ADDR PORT ADDR PORT
@@ -26,7 +26,7 @@
 static char answer[BYTES_MAX];
 static size_t answer_len;
 static struct sockaddr_in origin;	/* no port: answers itself */
-static int other[FDS_MAX];		/* end of what is handed on, by descriptor; 0: none */
+static int other[FDS_MAX];		/* the other end, by descriptor; 0: none */
 
 static int die(const char *what)
 {
@@ -69,7 +69,7 @@ static void take(int epfd, int listen_fd)
 		close(to);
 }
 
-/* The other end hears of it, and ends itself. */
+/* The other end notices, and ends. */
 static void end(int fd)
 {
 	if (other[fd]) {
@@ -80,7 +80,7 @@ static void end(int fd)
 	close(fd);
 }
 
-/* Who does not take what is sent at once is no client, and no origin, of this. */
+/* A client or origin that does not accept all bytes at once is closed. */
 static void event(int fd)
 {
 	static char received[BYTES_MAX];

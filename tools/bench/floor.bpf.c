@@ -2,7 +2,7 @@
 /*
  * The floor under an answer at the packet: a TC program that answers every
  * segment with payload on one port with the same bytes. It parses no request,
- * looks nothing up, keeps no flow, knows no option. floor.c puts it on an
+ * looks nothing up, keeps no flow, and reads no option. floor.c attaches it to an
  * interface.
  */
 #include <linux/bpf.h>
@@ -50,7 +50,7 @@ int tbg_floor(struct __sk_buff *skb)
 		return TC_ACT_OK;
 	flags = bpf_ntohl(h[8]) >> 16 & 0xff;
 	was_len = (bpf_ntohl(h[0]) & 0xffff) - 20 - (bpf_ntohl(h[8]) >> 28 << 2);
-	/* an acknowledgement, a FIN or a reset asks for nothing */
+	/* an acknowledgement, a FIN or a reset needs no answer */
 	if (!was_len && (flags & FIN_SYN) != 2)
 		return TC_ACT_SHOT;
 	n = flags & 2 ? 0 : r->len;
@@ -88,7 +88,7 @@ int tbg_floor(struct __sk_buff *skb)
 		if (bpf_skb_store_bytes(skb, 54, r->bytes, n, 0))
 			return TC_ACT_SHOT;
 	}
-	/* a no-op where a device completes the sum, else the difference to it */
+	/* no effect if a device completes the sum, otherwise the difference */
 	bpf_l4_csum_replace(skb, 50, 0, fold(sum), 0);
 	return bpf_redirect(skb->ifindex, 0);
 }

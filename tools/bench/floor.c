@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Puts the floor (floor.bpf.c) on an interface until it is ended: every request
- * to the port gets the bytes of a file, one segment of them. Run by `bench` in
- * the servers' namespace.
+ * Attaches the floor (floor.bpf.c) to an interface until it is ended: every request to the
+ * port is answered with the bytes of a file, in one segment. Run by `bench` in the servers'
+ * namespace.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 static void end(int signum)
 {
-	(void)signum;		/* it ends pause(); the interface is then bare again */
+	(void)signum;		/* it ends pause(); then the program is detached */
 }
 
 static int fail(const char *what, int err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The one reply of floor.bpf.c, as floor.c makes it. */
+/* The reply of floor.bpf.c, made by floor.c. */
 #ifndef TBG_FLOOR_H
 #define TBG_FLOOR_H
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The client for what no packaged generator does: many connections of which a
+ * The client for loads that no packaged generator makes: many connections of which a
  * few are active, lines of a given speed, an exact number of requests on each
  * connection, requests drawn by weight, an open loop whose latency counts from
  * when a request was due, and every byte of every reply checked. Run by `bench`,
  * which reads the line of JSON at the end; `load --help` has the options.
  *
- * One thread, one epoll loop, HTTP/1.1 and 1.0. It counts what
- * goes wrong by kind and never retries: that is the reader's to judge.
+ * One thread, one epoll loop, HTTP/1.1 and 1.0. It counts faults by kind and never
+ * retries; the reader of the report decides about them.
  */
 #include <errno.h>
 #include <limits.h>
@@ -22,10 +22,10 @@
 #include "load.h"
 
 #define EVENTS_MAX	512
-#define OPENING_MAX	256		/* handshakes at once before the measure */
-#define SCAN_NS		200000000L	/* timeouts are looked for that often */
-#define SYN_AGAIN_NS	1500000000L	/* TCP has sent a lost SYN again by then, once */
-#define SUB_BITS	5		/* latencies are kept to 3 % */
+#define OPENING_MAX	256		/* handshakes at a time before the load */
+#define SCAN_NS		200000000L	/* interval of checks for timeouts */
+#define SYN_AGAIN_NS	1500000000L	/* by then TCP has repeated a lost SYN once */
+#define SUB_BITS	5		/* resolution of latencies: 3 % */
 
 static const char *const error_names[] = {
 #define X(name) #name,
@@ -121,7 +121,7 @@ static bool more_to_ask(void)
 	return !opt.once || next_once < target_nr;
 }
 
-/* When the nr-th request of an open loop is to be made. */
+/* The time at which the nr-th request of an open loop is due. */
 static long nth_due_ns(long nr)
 {
 	return start_ns + (long)(nr / opt.rate * SECOND_NS);
@@ -171,7 +171,7 @@ static void poll_once(void)
 	}
 }
 
-/* All connections, before the clock starts; closed ones again are the run's own. */
+/* Opens all connections before the clock starts; reopening closed ones is part of the run. */
 static void open_all(void)
 {
 	long give_up_ns = now_ns() + (long)(opt.opening_s * SECOND_NS);
@@ -186,7 +186,7 @@ static void open_all(void)
 	}
 }
 
-/* Until whoever runs us has looked at the clock, and closes our stdin. */
+/* Waits until the caller has read the clock and closes our stdin. */
 static void wait_for_go(void)
 {
 	char ch;
@@ -198,8 +198,8 @@ static void wait_for_go(void)
 }
 
 /*
- * What was due and has no reply takes at least until now: a server that stalls
- * to the end would else look as if it had not been asked.
+ * A request that was due and has no reply takes at least until now. Otherwise a server that
+ * stalls until the end would look as if it had received no requests.
  */
 static void unanswered_count(long now)
 {
@@ -211,9 +211,9 @@ static void unanswered_count(long now)
 }
 
 /*
- * A closed loop ends before such a request is late: those of which so long not a
- * byte has come the server has forgotten. Over slow lines replies take their time,
- * and so does a connection whose SYN got lost.
+ * A closed loop ends before such a request is late: the server has lost requests for which
+ * no byte has arrived for so long. Replies over slow lines, and connections with a lost SYN,
+ * take longer.
  */
 static void forgotten_count(long now)
 {
@@ -253,8 +253,8 @@ static void run(void)
 }
 
 /*
- * Connections whose replies came at that speed, with what has come of the one
- * under way: a server that stalls to the end would else look fast.
+ * Connections whose replies arrived at that speed, including the received part of the
+ * current one; otherwise a server that stalls until the end would look fast.
  */
 static int conforming(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The client's state, and what its parts ask of each other: load.c runs the clock
- * and reports, load_request.c asks, load_reply.c reads, load_options.c says what.
+ * The client's state, and the interfaces of its parts: load.c runs the clock and reports,
+ * load_request.c sends requests, load_reply.c reads replies, load_options.c reads the options.
  */
 #ifndef TBG_LOAD_H
 #define TBG_LOAD_H
@@ -15,7 +15,7 @@
 #define HEAD_MAX	4096
 #define REQUEST_MAX	4096
 #define SOURCE_MAX	256
-#define TICK_NS		10000000L	/* slow lines read that often */
+#define TICK_NS		10000000L	/* interval of reading slow lines */
 #define SECOND_NS	1000000000L
 #define STATUS_MAX	999
 
@@ -32,7 +32,7 @@ enum error {
 
 enum state { CLOSED, CONNECTING, IDLE, READING };
 
-/* Runs of a body's bytes in which any digit is right. */
+/* Ranges of a body in which any digit is valid. */
 struct digits {
 	long first, len, every, times;
 };
@@ -62,7 +62,7 @@ struct conn {
 	uint32_t crc;
 	double tokens;			/* bytes that the line has left */
 	double bits, busy_s;		/* of requests, from when they were due */
-	char *head;			/* while a reply is read: most connections wait */
+	char *head;			/* only while a reply is read: most connections wait */
 };
 
 extern struct load_options {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The load's command line, and its list of what to ask for. Called by load.c, once. */
+/* The load's command line, and its list of requests. Called by load.c, once. */
 #include <errno.h>
 #include <getopt.h>
 #include <netdb.h>
@@ -89,12 +89,12 @@ __attribute__((noreturn)) static void usage(int code)
 		"usage: load [option ...] HOST PORT\n\n"
 		"  --connections N      slots, opened before the measure (1)\n"
 		"  --active N           requests in flight (all slots)\n"
-		"  --calls N | MIN-MAX  requests on one connection (no end)\n"
-		"  --single SHARE       of the connections that carry only one\n"
-		"  --http-1.0 SHARE     of the connections that speak it, with keep-alive where\n"
+		"  --calls N | MIN-MAX  requests on one connection (no limit)\n"
+		"  --single SHARE       share of connections with only one\n"
+		"  --http-1.0 SHARE     share of connections with HTTP/1.0, with keep-alive if\n"
 		"                       more requests follow\n"
-		"  --rate R             requests a second are due, latency counts from then,\n"
-		"                       to the end for what has no reply by then\n"
+		"  --rate R             requests a second; latency counts from when one is due,\n"
+		"                       until the end if it has no reply\n"
 		"  --line BPS           bits a second that each connection reads\n"
 		"  --conform BPS        count connections at least as fast\n"
 		"  --list FILE          lines of: weight path length crc32|- [cookie|- [body]],\n"
@@ -102,17 +102,17 @@ __attribute__((noreturn)) static void usage(int code)
 		"                       crc32@FIRST+LEN/EVERY*TIMES digits of a reply in LEN bytes\n"
 		"                       from FIRST on, and so on EVERY bytes, count as 0\n"
 		"  --once               each line of the list once, in order\n"
-		"  --path PATH          what to ask for without a list (/)\n"
+		"  --path PATH          target without a list (/)\n"
 		"  --header LINE        one more header field\n"
 		"  --expect STATUS      any other is an error (200)\n"
-		"  --offsets            from a random byte on, by Range: --expect 206\n"
+		"  --offsets            request from a random byte on, by Range: --expect 206\n"
 		"  --no-verify          do not check the bytes\n"
 		"  --source A,B         addresses to connect from\n"
-		"  --seconds S          (1)\n"
+		"  --seconds S          length of the load (1)\n"
 		"  --opening S          time to open all connections (60)\n"
-		"  --wait               say `ready` then, and begin when stdin ends\n"
-		"  --timeout S          for one request (8; without --rate and --line also those are\n"
-		"                       late that the end finds without a byte for half of the run)\n");
+		"  --wait               then print `ready`, and begin when stdin ends\n"
+		"  --timeout S          for one request (8; without --rate and --line also for those\n"
+		"                       without a byte in the second half of the run)\n");
 	exit(code);
 }
 
@@ -126,7 +126,7 @@ static bool listens(const struct addrinfo *a)
 	return ret;
 }
 
-/* Of a name's several addresses the first where somebody listens; else the last. */
+/* The first address of a name that accepts connections, or else the last one. */
 static socklen_t resolve(const char *host, const char *port, struct sockaddr_storage *ret_to)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found, *a;

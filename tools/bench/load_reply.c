@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The replies that the load gets, read and held against what they must be, at the
- * speed of their line. Called by load.c with what is ready.
+ * Reads the replies at the speed of their line, and checks them. Called by load.c for
+ * connections that are ready.
  */
 #include <errno.h>
 #include <limits.h>
@@ -47,7 +47,7 @@ static bool field_lists(const char *head, const char *name, const char *member)
 	return false;
 }
 
-/* Length of the head once it is whole; 0: more is needed, -1: not HTTP as we know it. */
+/* Length of the complete head; 0: more is needed, -1: not HTTP/1. */
 static int head_parse(struct conn *c)
 {
 	char *end = memmem(c->head, c->head_len, "\r\n\r\n", 4);
@@ -73,7 +73,7 @@ static int head_parse(struct conn *c)
 	return c->body_len < 0 ? -1 : end + 4 - c->head;
 }
 
-/* Bytes from `at` on until a run of digits begins or ends; whether they are in one. */
+/* The bytes from `at` to the beginning or end of a run of digits; whether they are in one. */
 static long stretch(const struct digits *d, long at, bool *ret_in)
 {
 	long nth = d && at >= d->first ? (at - d->first) / d->every : -1;
@@ -84,7 +84,7 @@ static long stretch(const struct digits *d, long at, bool *ret_in)
 	       nth < 0 ? d->first - at : *ret_in ? d->len - off : d->every - off;
 }
 
-/* Bytes of the body, of which this many came before. */
+/* Bytes of the body, after this many earlier ones. */
 static void crc_take(struct conn *c, const char *data, long len, long at)
 {
 	if (!opt.verify || !c->target->crc_known)
@@ -121,7 +121,7 @@ static int hex(char ch)
 	       (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10 : -1;
 }
 
-/* One byte of what frames the chunks; 1: it was the last, -1: of no size that can be. */
+/* One byte of the chunks' framing; 1: the last one, -1: an invalid size. */
 static int frame_take(struct conn *c, char ch)
 {
 	bool line = ch == '\n';
@@ -188,7 +188,7 @@ static void reply_take(struct conn *c, char *data, long len)
 
 	if (measuring)
 		byte_nr += len;
-	if (!c->target) {		/* what nobody asked for */
+	if (!c->target) {		/* bytes that were not requested */
 		conn_fail(c, ERR_framing);
 		return;
 	}
@@ -257,7 +257,7 @@ static void conn_read(struct conn *c)
 	}
 }
 
-/* The line of each slow connection has moved on by dt. */
+/* Advances the line of each slow connection by dt. */
 void tick(double dt_s)
 {
 	double more = opt.line_bps / 8 * dt_s, most = 2 * more > 1500 ? 2 * more : 1500;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The load's connections, and the requests that it sends on them. Called by load.c
- * when a request is due, and by load_reply.c when a reply is whole or will not be.
+ * when a request is due, and by load_reply.c when a reply is complete or has failed.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -148,7 +148,7 @@ static const struct target *target_choose(void)
 	return &targets[low];
 }
 
-/* Appends a text whose every '#' becomes a digit. */
+/* Appends a text, with a digit for each '#'. */
 static int digits_put(char *to, int len, const char *text)
 {
 	for (; text && *text && len < REQUEST_MAX; text++)
@@ -218,7 +218,7 @@ void request_start(long due_ns)
 		conn_open(c);
 }
 
-/* Bytes of the reply under way that have come, or of the whole one. */
+/* Received bytes of the current reply, or of the complete one. */
 long reply_len(const struct conn *c)
 {
 	return c->head_len + (c->body_left < 0 ? 0 : c->body_len - c->body_left);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A closed-loop HTTP client inside the kernel, at TC ingress of the clients'
- * interface: each whole reply becomes the next request, or the end of its
- * connection and the SYN of the next. So one core can ask more than any server
- * answers. loop.c starts it, opens the first connections, repeats what was
- * lost and reads the samples. It takes only segments of the server to its own
- * addresses, which no interface has; all else goes on to the stack.
+ * A closed-loop HTTP client inside the kernel, at TC ingress of the clients' interface: each
+ * complete reply becomes the next request, or the end of its connection and the SYN of the
+ * next. So one core sends more requests than any server can answer. loop.c starts it, opens
+ * the first connections, repeats lost requests and reads the samples. It handles only
+ * segments of the server to its own addresses, which no interface has; all others go on to
+ * the stack.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -27,7 +27,7 @@
 #define PIECES_MAX 46			/* of 64 KiB */
 #define SCAN_MAX 1400
 #define END 0x0a0d0a0d			/* CR LF CR LF */
-#define NEXT_ISN 100003			/* from one connection's numbers to the next one's */
+#define NEXT_ISN 100003			/* between the numbers of two connections */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -70,7 +70,7 @@ struct {
 	__type(value, unsigned char[SCAN_MAX]);
 } loop_heads SEC(".maps");
 
-/* A segment of the server, as far as it matters. */
+/* The needed parts of a segment of the server. */
 struct seen {
 	__u32 seq, len, tsval;		/* tsval: network order */
 	__u32 at;			/* offset of the payload in the skb */
@@ -96,7 +96,7 @@ make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
      __u32 flags, struct loop_request *data)
 {
 	__u32 ip_len, tcp_len = 20, len, total, i;
-	__u32 h[15] = {};	/* two bytes in, so that what follows Ethernet lies at words */
+	__u32 h[15] = {};	/* two bytes in: the bytes after Ethernet are aligned */
 	__u8 *eth = (__u8 *)h + 2;
 	__u64 sum, pseudo, n;
 
@@ -161,7 +161,7 @@ make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
 		t[6] = bpf_htonl((__u32)(bpf_ktime_get_ns() / 1000000));
 		t[7] = f->tsecr;
 	}
-	/* With the check at pseudo: its place is 0 in the sum of a whole segment. */
+	/* With the check at pseudo: its field is 0 in the sum of a whole segment. */
 	sum = pseudo + pseudo + (data ? data->sum : 0);
 #pragma unroll
 	for (i = 0; i < 10; i++)
@@ -186,7 +186,7 @@ make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
 	return 0;
 }
 
-/* Which request is next: the alias method, so that any weights cost the same. */
+/* Selects the next request by the alias method, which costs the same for any weights. */
 static __always_inline struct loop_request *draw(struct loop_conf *c, struct loop_flow *f)
 {
 	struct loop_request *r;
@@ -255,7 +255,7 @@ static __always_inline int reopen(struct __sk_buff *skb, struct loop_conf *c,
 	return sent(c, skb);
 }
 
-/* What cannot go on: reset, and a new connection in its place. */
+/* A connection that cannot continue is reset, and replaced by a new one. */
 static __always_inline int give_up(struct __sk_buff *skb, struct loop_conf *c,
 				   struct loop_flow *f, __u32 i, struct loop_counts *n)
 {
@@ -291,7 +291,7 @@ static int sample_piece(__u32 k, void *data)
 	p->request = s->f->request;
 	p->at = s->f->at;
 	p->len = part;
-	/* of no interest to the verifier, which would follow every number of pieces */
+	/* hidden from the verifier, which would follow every number of pieces */
 	s->done = tbg_opaque(s->done + part, s->skb->len);
 	p->last = s->f->need == s->len && s->done == s->len;
 	s->f->at += part;
@@ -337,7 +337,7 @@ static int scan_byte(__u32 i, void *data)
 	return 1;
 }
 
-/* Length of the reply's head in the segment's len bytes at; 0: no end in it. */
+/* Length of the reply's head in the segment's len bytes at; 0: it does not end there. */
 static __attribute__((noinline)) int scan(struct __sk_buff *skb, __u32 at, __u32 len)
 {
 	__u32 zero = 0;
@@ -352,7 +352,7 @@ static __attribute__((noinline)) int scan(struct __sk_buff *skb, __u32 at, __u32
 	return s.end;
 }
 
-/* The begin of a reply: how long all of it is; 0: it is not the right one. */
+/* The beginning of a reply: its total length; 0: a wrong reply. */
 static __always_inline __u32 begun(struct __sk_buff *skb, const struct seen *s,
 				   struct loop_flow *f, struct loop_counts *n)
 {
@@ -447,7 +447,7 @@ static __always_inline bool take_apart(struct __sk_buff *skb, struct loop_conf *
 	return true;
 }
 
-/* The server ends its side; the reply is whole, or it is an error. */
+/* The server ends its side: the reply is complete, or this is an error. */
 static __always_inline int ended(struct __sk_buff *skb, struct loop_conf *c,
 				 struct loop_flow *f, __u32 i, struct loop_counts *n)
 {
@@ -509,7 +509,7 @@ int tbg_client(struct __sk_buff *skb)
 		f->tsecr = s.tsval;
 		f->calls = c->calls;
 		n->opened++;
-		/* a client of TCP acknowledges first: its program asks later */
+		/* a client's TCP acknowledges first; its program sends the request later */
 		if (!make(skb, c, f, ACK, NULL))
 			bpf_clone_redirect(skb, c->ifindex, 0);
 		return ask(skb, c, f, n);
@@ -519,7 +519,7 @@ int tbg_client(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	}
 	if (s.seq != f->rcv) {
-		/* ahead: something before it is lost; behind: it has been here */
+		/* ahead: an earlier segment is lost; behind: a repetition */
 		if ((int)(s.seq - f->rcv) > 0)
 			n->lost++;
 		else

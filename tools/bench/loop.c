@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The load that runs in the kernel (loop.bpf.c): puts it on an interface, opens
- * the connections, repeats what was lost, holds every sampled reply against
- * its checksum, and prints a line of JSON. Run by `bench` in the clients'
- * namespace; `loop --help` has the options. It judges nothing: that is the
- * reader's.
+ * The load that runs in the kernel (loop.bpf.c): attaches it to an interface, opens the
+ * connections, repeats lost requests, compares every sampled reply with its checksum, and
+ * prints a line of JSON. Run by `bench` in the clients' namespace; `loop --help` lists the
+ * options. The reader of the report decides about faults.
  *
  * The list is that of load.c: a line for each request, `weight path size
  * CRC-32`; only these four.
@@ -32,10 +31,10 @@
 
 #include "loop_internal.h"
 
-#define POLL_NS		5000000LL	/* samples are read that often */
-#define WINDOW_MS	100		/* a rate of its own for each */
-#define AGAIN_NS	300000000LL	/* what got no answer is sent again, at the least */
-#define STALLED_NS	(2 * SECOND_NS)	/* and has none that late, at the least */
+#define POLL_NS		5000000LL	/* interval of reading samples */
+#define WINDOW_MS	100		/* each has a rate */
+#define AGAIN_NS	300000000LL	/* minimum before a request without an answer is repeated */
+#define STALLED_NS	(2 * SECOND_NS)	/* and minimum before it counts as unanswered */
 #define OPEN_NS		(5 * SECOND_NS)	/* for the first answer on each connection */
 #define WARM_NS		200000000LL
 #define BURST		32		/* SYNs in a row: a queue has room for them */
@@ -47,7 +46,7 @@
 struct partial {			/* a sampled reply */
 	unsigned int sample, at;
 	unsigned char head[HEAD_MAX];
-	unsigned int head_len;		/* 0: its end has not come yet */
+	unsigned int head_len;		/* 0: its end has not arrived yet */
 	uint32_t crc;
 	long length;			/* Content-Length; -1: none */
 };
@@ -138,7 +137,7 @@ static void sample_piece(void *data, size_t size)
 		p->at = p->head_len = 0;
 	}
 	if (p->sample != piece->sample || p->at != piece->at)
-		return;	/* a part of it found no room */
+		return;	/* there was no room for a part of it */
 	if (p->head_len) {
 		p->crc = crc32(p->crc, piece->bytes, piece->len);
 		p->at += piece->len;
@@ -273,7 +272,7 @@ static void open_flows(void)
 	}
 }
 
-/* Connections that have had an answer. */
+/* Connections that have received an answer. */
 static unsigned int answered_nr(int64_t *seen)
 {
 	unsigned int ret = 0;
@@ -353,7 +352,7 @@ static void measure(struct ring_buffer *ring)
 			if (window_nr < WINDOWS_MAX && b.at_ns - w.at_ns >= window_ns / 2)
 				windows[window_nr++] = (b.n.requests - w.n.requests) *
 					(double)SECOND_NS / (b.at_ns - w.at_ns);
-			/* a full server answers each connection only so often */
+			/* a full server answers each connection only at intervals */
 			if (b.n.requests > a.n.requests)
 				patience = 8 * conf.flow_nr * (b.at_ns - a.at_ns) /
 					   (b.n.requests - a.n.requests);
@@ -414,7 +413,7 @@ static void server(const char *host, const char *port)
 	conf.saddr[3] &= htonl(~0xffu);
 }
 
-/* The kernel side, loaded and at ingress of the interface until we end. */
+/* Loads the kernel side, and attaches it to the interface's ingress until we end. */
 static struct ring_buffer *attach(void)
 {
 	DECLARE_LIBBPF_OPTS(bpf_object_open_opts, how);
@@ -434,7 +433,7 @@ static struct ring_buffer *attach(void)
 	if (!map || bpf_map__set_max_entries(map, request_nr))
 		die("%s: no room for the list", opt.object);
 	if (bpf_object__load(o))
-		die("%s: the kernel does not take it: %s", opt.object, strerror(errno));
+		die("%s: the kernel does not load it: %s", opt.object, strerror(errno));
 	for (unsigned int i = 0; i < request_nr; i++)
 		if (bpf_map_update_elem(bpf_map__fd(map), &i, &requests[i], 0))
 			die("request %u: %s", i, strerror(errno));
@@ -482,10 +481,10 @@ static const char usage[] =
 "A closed-loop HTTP client in the kernel, at TC ingress of the interface.\n"
 "\n"
 "  --connections N   at a time (64)\n"
-"  --calls N         requests on each; 0: no end (0)\n"
+"  --calls N         requests on each; 0: no limit (0)\n"
 "  --seconds S       to count (1)\n"
-"  --window MS       of each a rate of its own (100)\n"
-"  --pieces N        of samples are read at a time; 0: all (0), for two cores alone\n"
+"  --window MS       length of the windows, each with a rate (100)\n"
+"  --pieces N        samples to read at a time; 0: all (0), only with two cores\n"
 "  --list FILE       lines of `weight path size CRC-32`\n"
 "  --path PATH       instead of a list, with --size\n"
 "  --size BYTES      of its body\n"
@@ -493,10 +492,10 @@ static const char usage[] =
 "  --header LINE     another field of each request; can be repeated\n"
 "  --http-1.0        instead of 1.1\n"
 "  --server-closes   after each reply, as HTTP/1.0 and Connection: close ask for\n"
-"  --sample N        every so manieth reply is held against its CRC-32 (100)\n"
-"  --ack BYTES       of a long reply get an acknowledgement of their own (14000)\n"
+"  --sample N        compare every N-th reply with its CRC-32 (100)\n"
+"  --ack BYTES       acknowledge a long reply after each of these (14000)\n"
 "  --no-timestamps   nor SACK, in the SYN\n"
-"  --source ADDRESS  whose last octet the connections have each of (10.99.1.0)\n"
+"  --source ADDRESS  first address of the connections, for every last octet (10.99.1.0)\n"
 "  --object FILE     the kernel side (loop.bpf.o)\n"
 "  --wait            print `ready`, and begin at the end of stdin\n";
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What loop.c and loop.bpf.c share: the load that runs in the kernel. Each is
- * the only writer of what is marked as its own while a load runs.
+ * The data that loop.c and loop.bpf.c share: the load that runs in the kernel. While it
+ * runs, each is the only writer of the fields that are marked as its own.
  */
 #ifndef TBG_LOOP_H
 #define TBG_LOOP_H
@@ -53,7 +53,7 @@ enum loop_state {
 };
 
 struct loop_flow {
-	unsigned long long at_ns;	/* when it last got on */
+	unsigned long long at_ns;	/* time of its last progress */
 	unsigned int saddr;		/* last word of the address, network order */
 	unsigned short sport;		/* network order */
 	unsigned short state;
@@ -67,7 +67,7 @@ struct loop_flow {
 	unsigned int timestamps;
 	unsigned int sample;		/* number of the sample; 0: this is none */
 	unsigned int at;		/* offset in the sampled reply */
-	unsigned int index;		/* loop.c's: where it is in the map */
+	unsigned int index;		/* of loop.c: its place in the map */
 };
 
 /* Counters of one CPU. The names are those of the report. */

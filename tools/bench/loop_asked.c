@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the load in the kernel asks for: the requests, made once, and their shares.
- * Called by loop.c before the kernel side is loaded.
+ * The requests of the load in the kernel, which are made once, and their shares. Called by
+ * loop.c before the kernel side is loaded.
  */
 #include <errno.h>
 #include <limits.h>
@@ -115,11 +115,11 @@ void read_list(void)
 			crc = strtoul(word, NULL, 16);
 			known = true;
 		} else if (word) {
-			die("--list %s: line %u: `%s` is no CRC-32", opt.list, request_nr + 1,
+			die("--list %s: line %u: `%s` is not a CRC-32", opt.list, request_nr + 1,
 			    word);
 		}
 		if (strtok_r(NULL, " \n", &save))
-			die("--list %s: line %u: cookies and bodies are load's alone", opt.list,
+			die("--list %s: line %u: only load supports cookies and bodies", opt.list,
 			    request_nr + 1);
 		weights = realloc(weights, (request_nr + 1) * sizeof(*weights));
 		if (!weights)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The segments that the kernel side of the load does not send: the first of each
- * connection, those that got lost, and the last. Called by loop.c.
+ * Sends the segments that the kernel side of the load does not send: the first of each
+ * connection, lost ones, and the last. Called by loop.c.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,7 +15,7 @@
 long resent;
 static int64_t again_ns[LOOP_FLOWS];
 
-/* Sum of 16-bit words as they lie in memory, folded (RFC 1071). */
+/* Sum of 16-bit words in memory order, folded (RFC 1071). */
 uint32_t sum_of(uint32_t sum, const void *bytes, size_t len)
 {
 	const uint8_t *p = bytes;
@@ -29,7 +29,7 @@ uint32_t sum_of(uint32_t sum, const void *bytes, size_t len)
 	return sum;
 }
 
-/* Sends a segment of the flow without its ever having been an skb of the load's. */
+/* Sends a segment of the flow that was never an skb of the load. */
 void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
 		const struct loop_request *r)
 {
@@ -106,7 +106,7 @@ void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
 	sendto(packet_fd, b, 14 + ip_len + tcp_len + len, 0, (void *)&to, sizeof(to));
 }
 
-/* What a connection waits for has not come: the last that it sent, again. */
+/* The connection waits too long: sends its last segment again. */
 static void send_again(const struct loop_flow *f)
 {
 	const struct loop_request *r;

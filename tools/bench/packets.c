@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests as packets: a client without a TCP stack, so that what answers at the
- * packet meets a client that costs as little. It makes handshakes and requests
- * of its own from an address that nobody has, on a packet socket, and keeps one
- * request in flight on each connection. Run by `bench` in its lab, which reads
- * the line of JSON at the end; it must never run on an interface that anything
+ * Requests as packets: a client without a TCP stack, which costs as little as a server that
+ * answers at the packet. It makes handshakes and requests from an unused address, on a
+ * packet socket, with one request in flight on each connection. Run by `bench` in its lab,
+ * which reads the line of JSON at the end. It must never run on an interface that anything
  * else uses.
  *
  *   packets IFACE SERVER-MAC SOURCE ADDR PORT PATH CONNECTIONS SECONDS
  *
- * It is no TCP: it takes segments in order only, and repeats a request that is
- * not answered in LOST_MS. Both are counted, as `lost`.
+ * It is not TCP: it accepts only segments in order, and repeats a request that is not
+ * answered in LOST_MS. Both are counted as `lost`.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,7 +31,7 @@
 
 #define CONNECTIONS_MAX	1024
 #define FRAME_MAX	2048
-#define RECEIVE_MAX	65536	/* a frame of several segments is one to us */
+#define RECEIVE_MAX	65536	/* a frame of several segments counts as one */
 #define BATCH		64
 #define LOST_MS		300
 #define WINDOW		65535	/* advertised; scaled by WINDOW_SHIFT after the SYN */
@@ -100,7 +99,7 @@ static void flush(void)
 		if (n < 0 && errno != ENOBUFS && errno != EAGAIN)
 			die("sendmmsg");
 		if (n < 0)
-			break;		/* no room: as lost as on a wire */
+			break;		/* no room: lost, as on a wire */
 		sent += n;
 	}
 	out_nr = 0;
@@ -152,7 +151,7 @@ static void send_syn(struct conn *c, long ms)
 	send_segment(c, TH_SYN, NULL, 0);
 }
 
-/* Length of a whole reply by the head that its first segment must hold; 0: none. */
+/* Length of a reply, by the head in its first segment; 0: no valid head. */
 static int reply_length(const char *data, int len)
 {
 	const char *end = memmem(data, len, "\r\n\r\n", 4), *field;
@@ -207,7 +206,7 @@ static void take_segment(struct conn *c, const struct tcphdr *tcp, const char *d
 	} else if (len && c->state == WAITING && ntohl(tcp->seq) == c->ack) {
 		take_data(c, data, len, ms);
 	} else if (len && c->state == WAITING) {
-		send_segment(c, TH_ACK, NULL, 0);	/* repeated or early: say what is missing */
+		send_segment(c, TH_ACK, NULL, 0);	/* repeated or early */
 	}
 }
 
@@ -302,7 +301,7 @@ static void arguments(char **argv)
 		fprintf(stderr, "packets: want 1 to %d connections\n", CONNECTIONS_MAX);
 		exit(2);
 	}
-	/* two of us at a time, and none on the ports of the last */
+	/* for two at a time, and no port of the previous run */
 	port_base = 10000 + getpid() % 48 * CONNECTIONS_MAX;
 }
 

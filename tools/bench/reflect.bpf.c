@@ -2,8 +2,8 @@
 /*
  * The floor under any answer at the packet: a TC ingress program that sends
  * each UDP datagram for PORT back to where it came from, unchanged but for the
- * swapped addresses. No parsing, no lookup, no state, no checksum: what remains
- * is what the kernel charges for one packet in and one packet out. `bench`
+ * swapped addresses. It has no parsing, lookup, state or checksum: the rest is the kernel's
+ * cost of one packet in and one packet out. `bench`
  * attaches it; it must never run on an interface that anything else uses.
  */
 #include <linux/bpf.h>

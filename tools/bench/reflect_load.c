@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The client of reflect.bpf.c, shaped like wrk: as many sockets as wrk has
+ * The client of reflect.bpf.c, built like wrk: as many sockets as wrk has
  * connections, one datagram in flight on each, one epoll loop, one receive and
  * one send per exchange. Run by `bench`, which reads the line of JSON at the
- * end. It must stay as dumb as it is: its packets have to reach the server at
- * the pace and in the bunches in which wrk's requests do.
+ * end. It must stay this simple: its packets have to reach the server at the pace and in the
+ * batches of wrk's requests.
  *
  *   reflect_load ADDR PORT SOCKETS PAYLOAD_BYTES SECONDS
  */
@@ -20,7 +20,7 @@
 
 #define SOCKET_MAX 4096
 #define PAYLOAD_MAX 1400
-#define LOST_MS 200	/* no reply for that long: lost, counted, sent again */
+#define LOST_MS 200	/* without a reply for that long: lost, counted, repeated */
 
 static struct {
 	int fd;

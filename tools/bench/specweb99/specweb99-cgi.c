@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The CGI GET of the SPECweb99 workload: the page that the module makes of a
- * plain GET (specweb99.c), made by a program that runs once for it. The query
+ * The CGI GET of the SPECweb99 workload: the page that the module makes for a plain GET
+ * (specweb99.c), made by a program that runs once for each request. The query
  * names a file below DOCUMENT_ROOT:
  *
  *	root = "/srv/www"

@@ -127,7 +127,7 @@ static struct file *place_of(const char *name)
 	return &files[hash % FILES];
 }
 
-/* Whether the name leads to it still: while it is open, its number is no other's. */
+/* Whether the name still leads to it: while it is open, no other file has its inode number. */
 static bool is_there(const struct file *f, const char *name, size_t *ret_size)
 {
 	struct stat st;
@@ -140,7 +140,7 @@ static bool is_there(const struct file *f, const char *name, size_t *ret_size)
 	return true;
 }
 
-/* To open a file costs more than to read it. */
+/* Opening a file costs more than reading it. */
 static int file_get(const char *name, size_t *ret_size)
 {
 	struct file *f = place_of(name);
@@ -287,7 +287,7 @@ static struct ad ad_choose(int user, int last)
 	return none;
 }
 
-/* Every mark in the page gets the name of the advertisement's file. */
+/* Replaces every mark in the page by the name of the advertisement's file. */
 static void ads_put(struct page *p, size_t from, int ad)
 {
 	static const char mark[] = "<!WEB99CAD><IMG SRC=\"/file_set/dir";
@@ -351,7 +351,7 @@ static long number(struct tbg_request *r, const struct page *p, const char *name
 	return v ? strtol(v, NULL, 10) : -1;
 }
 
-/* One record; the lock is what keeps workers apart. */
+/* Appends one record; the lock separates workers. */
 static bool log_add(const char *fields)
 {
 	int fd = openat(site.tables_fd, "post.log", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -443,7 +443,7 @@ static bool table_write(const char *name, const char *text, size_t len)
 	return ok && !renameat(site.tables_fd, temporary, site.tables_fd, name);
 }
 
-/* One bit of each group, or all of it: nobody is left without advertisements. */
+/* One bit of each group, or all: every user has advertisements. */
 static unsigned int demographics_make(unsigned int *seed)
 {
 	return 1u << (28 + rand_r(seed) % 2) | 1u << (24 + rand_r(seed) % 4) |
@@ -508,7 +508,7 @@ static void fetch(struct tbg_request *r, struct page *p)
 		fail(r, 404);
 		return;
 	}
-	/* no record is half there, and the head counts them all */
+	/* all records are complete, and the head counts them */
 	if (!flock(fd, LOCK_SH) && !fstat(fd, &st) && room_make(p, st.st_size + 1)) {
 		ssize_t n = read(fd, p->text, st.st_size);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The page that a file of the set is sent in, for the module (specweb99.c) and
- * the CGI program (specweb99-cgi.c): the same bytes from both.
+ * The page around a file of the set, for the module (specweb99.c) and the CGI program
+ * (specweb99-cgi.c): both send the same bytes.
  */
 #ifndef SPECWEB99_H
 #define SPECWEB99_H
@@ -20,11 +20,11 @@
 #define PAGE_FILE "\n<pre>\n"
 #define PAGE_END "\n</pre>\n</body></html>\n"
 
-/* What has a meaning in HTML, which is not the client's to write. */
+/* Escapes characters with a meaning in HTML. */
 #define PAGE_MARKS "<>&"
 #define PAGE_MARK "&#%d;"
 
-/* A regular file; nothing leads out of the folder. -1: there is none. */
+/* Opens a regular file within the folder. -1: there is none. */
 static inline int page_file_open(int folder_fd, const char *name, size_t *ret_size)
 {
 	struct open_how how = { .flags = O_RDONLY | O_CLOEXEC, .resolve = RESOLVE_BENEATH };
