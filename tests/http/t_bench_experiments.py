@@ -24,7 +24,7 @@ def run(name, *words, beside=()):
 
 
 def others():
-    """All that are installed, beside Toboggan."""
+    """All installed servers besides Toboggan."""
     return [n for n, kind in servers.KINDS.items() if n != "toboggan" and kind.installed()]
 
 

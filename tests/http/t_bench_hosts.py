@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Client machines of the benchmark, by an `ssh` that is ours and stays on this machine.
+"""Client machines of the benchmark, with a fake `ssh` that stays on this machine.
 
 What it was asked to run, and where, is in its log. No server but one over loopback.
 """
@@ -47,7 +47,7 @@ Asked = collections.namedtuple("Asked", "host script")
 
 
 class Machines:
-    """Hosts by any name: all are this one; what is in place(NAME) is all that NAME has."""
+    """Hosts of any name, all on this machine; place(NAME) contains the files of NAME."""
 
     def __init__(self):
         self.folder = benched.folder()
@@ -63,7 +63,7 @@ class Machines:
         os.chmod(path, 0o755)
 
     def place(self, host, without=(), **programs):
-        """A PATH of its own for a host: this machine's, but for these."""
+        """The PATH of a host: that of this machine, except for these."""
         there = os.path.join(self.places, host)
         for folder in ("/usr/bin", "/bin"):
             for name in os.listdir(folder):
@@ -93,7 +93,7 @@ class Machines:
         return ret
 
     def left(self):
-        """Folders that runs have made there and not removed."""
+        """Folders that runs have left there."""
         made = {m.group(0) for one in self.asked()
                 for m in re.finditer(r"/tmp/tbg-bench\.\w{6}\b", one.script)} - \
             {"/tmp/tbg-bench.XXXXXX"}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The benchmark's laboratory: what it measures, and that nothing of it stays.
+"""The benchmark's laboratory: its measurements, and that it leaves nothing behind.
 
 Short samples on a machine that may be busy: that figures are there and whole is
 checked, never what they are.
@@ -37,7 +37,7 @@ def clean():
 
 
 def whole(done, experiment):
-    """Every sample is a figure, and the files are there."""
+    """Every sample gives a figure, and the files exist."""
     assert done.code == 0 and done.record["complete"], (done.code, done.record["ended"])
     for s in benched.samples(done.record):
         assert not s["invalid"] and s["requests"] > 0 and s["limit"], s

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The load in the kernel: what it asks, what it counts, and what it takes for wrong.
+"""The load in the kernel: its requests, its counters, and the faults that it detects.
 
 The server is a small one of Python's that goes wrong on demand; a link that
 drops is a queue that netem is on. Never how fast: the machine may be busy.
@@ -92,7 +92,7 @@ def setup():
 
 @contextlib.contextmanager
 def server(fault="none", v6=False):
-    """(lab, interface, address, what it has seen once it ended)"""
+    """(lab, interface, address, its report at the end)"""
     cpus = sorted(os.sched_getaffinity(0))
     with laboratory.Lab({cpus[0]}, {cpus[-1]}) as lab:
         lab.v6 = v6

@@ -35,13 +35,13 @@ def remote(sham, *words, command=QUICK, **kw):
 
 
 def here():
-    """Where clients of a server on this machine are."""
+    """The place of clients of a server on this machine."""
     os.close(benched.wait_for_lock())
     return remote_lab.Remote("127.0.0.1")
 
 
 def bad(done, *words):
-    """All samples are no figures, each says why; they are in no summary."""
+    """No sample gives a figure, each has its reason, and none is in a summary."""
     assert done.code == 1, done.code
     for s in benched.samples(done.record):
         assert s["invalid"] and any(w in s["invalid"] for w in words), s
@@ -53,7 +53,7 @@ def bad(done, *words):
 
 
 def run_load(authority, *words):
-    """What the load generator of ours says of 1 s, unless words say otherwise."""
+    """The report of our load generator about 1 s, or as the arguments say."""
     out = subprocess.run([os.path.join(ktap.BUILD, "tools/bench/load"), "--seconds", "1", *words,
                           *authority.split(":")],
                          stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
@@ -104,7 +104,7 @@ def t_resets_are_no_figure():
 
 
 def t_replies_that_no_generator_looks_at_are_verified():
-    """Wrong now and then, and of the right length: wrk, h2load, ab and httperf take them."""
+    """Some replies are wrong and have the right length: wrk, h2load, ab and httperf accept them."""
     clients = ("clients", "--quick")
     rates = ("rates", "--quick", "--low", "100", "--high", "100")
     tools = ["wrk", "h2load", "ab", "load"]
@@ -140,7 +140,7 @@ def t_what_has_no_reply_is_counted_where_the_generator_keeps_silent():
 
 
 def t_a_load_with_a_long_reply_under_way_has_forgotten_nothing():
-    """As long as bytes of it come."""
+    """As long as its bytes arrive."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         def answer():
             with server.accept()[0] as conn:
@@ -285,7 +285,7 @@ def t_a_missing_tool_is_named():
 
 
 def no_httperf():
-    """A PATH with all but that."""
+    """A PATH without that program."""
     there = benched.folder()
     for name in ("python3", "curl", "wrk", "ip", "env"):
         for place in ("/usr/bin", "/bin", "/usr/sbin"):
@@ -371,7 +371,7 @@ def t_load_counts_every_kind_of_error():
 
 
 def t_a_lost_syn_is_no_error_of_a_short_sample():
-    """It is sent again after a second, and again two later: then the server is at fault."""
+    """It is repeated after one second and two more; then the server is at fault."""
     for seconds, errors in ((1, 0), (4, 1)):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
             authority = "127.0.0.1:%d" % server.getsockname()[1]

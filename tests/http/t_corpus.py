@@ -49,7 +49,7 @@ class Client:
         self.s.close()
 
     def acked(self):
-        """Wait until the server's TCP has all that was sent."""
+        """Wait until the server's TCP has received everything."""
         deadline = time.monotonic() + WAIT_S
         while struct.unpack("i", fcntl.ioctl(self.s, termios.TIOCOUTQ, b"\0" * 4))[0]:
             assert time.monotonic() < deadline, "sent bytes are never acknowledged"
@@ -85,7 +85,7 @@ class Client:
 
 
 def same(response):
-    """Without what may differ between tiers."""
+    """The answer without the parts that may differ between tiers."""
     response = re.sub(rb"\r\nDate: [^\r]{29}\r\n", b"\r\nDate:\r\n", response, count=1)
     return re.sub(rb"\r\nCache-Status: toboggan[^\r]*\r\n", b"\r\nCache-Status:\r\n",
                   response, count=1)
@@ -127,7 +127,7 @@ def sent_bytes(d, case):
 
 
 def play(d, case, pieces):
-    """Sends the pieces on a new connection; the responses, normalised."""
+    """Send the pieces on a new connection; the normalised responses."""
     client = Client(d.address)
     try:
         for piece in pieces[:-1]:
@@ -216,7 +216,7 @@ def t_split_at_random_places():
 
 
 def between(d, case):
-    """The case with a good request before and one behind it, in one sending."""
+    """The case between two good requests, in one send."""
     data = sent_bytes(d, case)
     alone = play(d, case, [data])
     client = Client(d.address)
@@ -337,7 +337,7 @@ def t_split_at_every_byte_with_wire():
 
 
 def start(*options):
-    """All serve the same files: tags are made of inodes and times."""
+    """All daemons serve the same files, since tags are made of inodes and times."""
     d = daemon.Daemon(*options, root=user.root if user else None)
     if not user:
         corpus.fill(d.root)

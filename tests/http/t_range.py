@@ -72,7 +72,7 @@ def spec_of(text, size):
 
 
 def model(value, size, malformed):
-    """(status, [(first, last)]) of a Range field's value; malformed: the status of what is none."""
+    """(status, [(first, last)]) of a Range field's value; malformed: the status then."""
     unit, equals, rest = value.partition("=")
     if unit.lower() != "bytes" or not equals:
         return 200, []
@@ -199,7 +199,7 @@ def rss(pid):
 
 
 def t_slow_readers_of_many_parts_cost_no_more_than_the_field():
-    """60 bodies of 12 MB that nobody reads, then all of one of them."""
+    """60 bodies of 12 MB that are not read, then all of one of them."""
     data = random.Random(1).randbytes(12 << 20)
     d = daemon.Daemon("--tiers", "user", "--workers", "1")
     with d:
@@ -255,7 +255,7 @@ def t_file_that_shrinks_is_never_padded():
 
 
 def t_parts_of_two_versions_are_never_complete():
-    """Parts too short to be sent from where they lie, of a file written in place meanwhile."""
+    """Parts too short for sendfile, of a file that is written in place meanwhile."""
     size = 16 << 20
     ask = b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\nRange: bytes=%s\r\n\r\n" % \
         b",".join(b"%d-%d" % (i, i + 20000) for i in range(0, size, 24000))
@@ -343,7 +343,7 @@ def t_preconditions_of_what_is_not_cached():
 
 
 def t_preconditions_one_at_a_time():
-    """All values of each field alone, and of each pair: none is left to chance."""
+    """All values of each field alone, and of each pair."""
     dates = ["", "same", "later", "earlier", "asctime", "850", "none"]
     axes = [MATCH, dates, NONE_MATCH, dates, RANGE, IF_RANGE]
     for d in daemons():

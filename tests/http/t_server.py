@@ -141,7 +141,7 @@ def t_head_that_does_not_come_ends_with_408():
 
 
 def t_empty_line_begins_no_head():
-    """Some clients send one behind a request (RFC 9112 2.2): idle all the same."""
+    """Some clients send an empty line after a request (RFC 9112 2.2): the connection is idle."""
     with daemon_of("--header-timeout", "300ms", "--idle-timeout", "300ms") as d:
         for line in (b"\r\n", b"\n", b"\r\n\r"):
             with connect(d) as s:
@@ -389,7 +389,7 @@ def t_stop_finishes_what_is_under_way():
 
 
 def t_stop_tells_busy_clients_before_it_closes():
-    """They lose no request; those that are quiet for 0.3 s are closed without a word."""
+    """They lose no request; those that are quiet for 0.3 s are closed without an answer."""
     with daemon_of() as d:
         held, asked = [connect(d) for _ in range(16)], 0
         heard = {s: time.monotonic() for s in held}

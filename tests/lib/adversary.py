@@ -7,10 +7,9 @@
         r = c.get(talk.request("/hit"))
     stage.play(script)              # IPv4 and IPv6, with wire and without
 
-A script runs once for each; what its connections received must be the same
-with wire and without, Date and Cache-Status aside, and no counter of the
-server's kernel (nstat) may show with wire what it does not show without, but for
-those of MAY_DIFFER.
+A script runs once for each. Its connections must receive the same with wire and without,
+except Date and Cache-Status. No counter of the server's kernel (nstat) may be higher with
+wire than without, except those of MAY_DIFFER.
 """
 from __future__ import annotations
 
@@ -67,14 +66,14 @@ MAY_DIFFER = {
         Ip.OutNoRoutes Ip6OutNoRoutes Ip6InNoRoutes""",
     "a SYN-ACK waits for one second, whatever the route says": "TcpExt.TCPSynRetrans",
 }
-# What a connection without a socket moves where it gets or loses one: the request that is
-# withdrawn at its birth; sockets made late, and let go without a packet; errors by ICMP that
-# meet no socket; challenges that are the socket's where wire would have said nothing.
+# Counters of connections without a socket that get or lose one: the request that is
+# withdrawn at the birth; sockets that are made late, or closed without a packet; ICMP errors
+# that find no socket; challenges of the socket where wire would have sent nothing.
 LATE = """
     Tcp.AttemptFails TcpExt.EmbryonicRsts Tcp.PassiveOpens Tcp.EstabResets
     Icmp.InErrors Icmp6InErrors TcpExt.TCPChallengeACK""".split()
-# What a socket's timer leads to, where that is soon: a reply that was lost is wire's
-# first, and is then sent by the socket for the first time.
+# Effects of an early timer of the socket: a lost reply of wire is then sent by the socket for
+# the first time.
 TIMED = """
     Tcp.RetransSegs TcpExt.TCPTimeouts TcpExt.TcpTimeoutRehash TcpExt.TCPLossProbes
     TcpExt.TCPLossProbeRecovery TcpExt.TCPFastRetrans TcpExt.TCPSlowStartRetrans
@@ -90,13 +89,13 @@ TRACE = 24          # packets of a connection that a failure shows
 
 
 def needs_socket(what: str) -> None:
-    """Skip a test of what the socket of a connection, or the translation for it, does."""
+    """Skip a test about the socket of a connection, or about translation."""
     if daemon.LATE:
         raise ktap.Skip(f"no socket there: {what}")
 
 
 def bare(stream: bytes) -> bytes:
-    """A stream of responses without what may differ."""
+    """A stream of responses without the parts that may differ."""
     stream = re.sub(rb"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", b"", stream)
     return re.sub(rb"\r\nCache-Status: [^\r]*", b"", stream)
 
@@ -110,7 +109,7 @@ def moved(before: dict, now: dict) -> dict:
 
 
 class Play:
-    """One run of a script: its connections, and which daemon they meet."""
+    """One run of a script: its connections, and their daemon."""
 
     def __init__(self, stage: Stage, family: int, tier: str) -> None:
         self.stage, self.family, self.tier = stage, family, tier
@@ -136,9 +135,8 @@ class Play:
 
     def hit(self, c: client.Client, request: Any, tier: str | None = None, **more: Any) -> Any:
         """
-        A request and its response, by wire if there is wire (or by tier). Where
-        wire had to do without its clock, or without an acknowledgement for 200
-        ms, it was the machine that was too busy.
+        A request and its response, by wire if there is wire (or by tier). If wire had no
+        clock, or no acknowledgement for 200 ms, the machine was too busy.
         """
         r = c.get(request, **more)
         tier = tier or self.tier
@@ -149,9 +147,8 @@ class Play:
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
         """
-        Wire alone: its daemon is stopped, and gives no reply to the socket because
-        this machine takes more than 200 ms to acknowledge it. Nothing without wire. One
-        may be within another.
+        Wire alone: its daemon is stopped, so that no reply is given to the socket when this
+        machine takes more than 200 ms to acknowledge it. No effect without wire. Can be nested.
         """
         self.stills += 1
         try:
@@ -170,7 +167,7 @@ class Play:
                self.notes
 
     def abandon(self) -> None:
-        """After a failure: the next script shall not hear of these connections."""
+        """After a failure: end these connections, so that the next script does not see them."""
         for c in self.connections:
             if c.irs is not None:
                 c.put("R.", c.at, c.got, opts=c.options())
@@ -197,9 +194,9 @@ class Stage:
         try:
             self.net = net.Net(links=self.links)
             self.net.client.sysctl("ipv4.ip_forward", 0)
-            # what the stack says of strange segments depends on no time
+            # answers of the stack to strange segments must not depend on time
             self.net.server.sysctl("ipv4.tcp_invalid_ratelimit", 0)
-            self.site = daemon.Daemon()     # never started: a root for both
+            self.site = daemon.Daemon()     # never started: it provides the root of both
             for target, body in self.bodies.items():
                 self.site.write(target[1:], body)
             for tier in PORTS:
@@ -246,7 +243,7 @@ class Stage:
                    "metric", "1", "rto_min", f"{ms}ms")
 
     def warm(self, tier: str, *targets: str) -> None:
-        """They are cached: the next one asked for is a hit."""
+        """Wait until they are cached, so that the next request is a hit."""
         link = self.net.links[0]
         with talk.Connection(self.net.client.connect((link.server4, PORTS[tier]))) as c:
             for target in targets:
@@ -257,7 +254,7 @@ class Stage:
             self.net.server.over(PORTS[tier], port)     # counted before any script begins
 
     def replace(self, target: str, body: bytes, *tiers: str) -> None:
-        """A new version, once the daemons serve it."""
+        """Write a new version, and wait until the daemons serve it."""
         self.site.write(target[1:], body)
         for tier in tiers or PORTS:
             link = self.net.links[0]
@@ -294,7 +291,7 @@ class Stage:
 
     @contextlib.contextmanager
     def told(self, play: Play) -> Iterator[None]:
-        """On failure: the packets as they went."""
+        """On failure: print the packets."""
         try:
             yield
         except Exception as why:
@@ -307,7 +304,7 @@ class Stage:
 
     def run(self, script: Callable[..., Any], family: int,
             tier: str) -> tuple[tuple[list[tuple[Any, bool, Any]], list], dict]:
-        """(what the client saw, what the server's kernel has counted)"""
+        """(what the client received, the counters of the server's kernel)"""
         before = self.net.server.mibs()
         play = Play(self, family, tier)
         with self.told(play):
@@ -321,9 +318,9 @@ class Stage:
              tiers: Iterable[str] = ("wire", "user"), ignore: Iterable[str] = (),
              same: bool = True) -> None:
         """
-        ignore: more counters that may differ; those of timers do if the server's
-        socket is impatient. same: the streams must be equal.
-        A test kernel plays each for one of families, and not all the same one.
+        ignore: more counters that may differ; those of timers do if the server's socket
+        retransmits early. same: the streams must be equal.
+        A test kernel plays each script for one address family, which differs between kernels.
         """
         self.plays += 1
         if client.IN_VM:

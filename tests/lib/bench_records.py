@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A run of the benchmark as it is kept, an answer of httperf, and options of a run, for tests.
+"""The record of a benchmark run, an output of httperf, and options of a run, for tests.
 
 The caller has tools/bench in its path.
 """
@@ -15,7 +15,7 @@ from messages import Problem
 
 
 def refused(fn: Callable[..., Any], *args: Any, text: str = "") -> str:
-    """Why fn refuses that, with text in it."""
+    """The message with which fn refuses its arguments; it must contain text."""
     try:
         fn(*args)
     except Problem as e:
@@ -58,7 +58,7 @@ def sample(point: float, server: str, repeat: int, cpu: float, **kw: Any) -> dic
 
 
 def record(factor: float = 1.0, complete: bool = True) -> dict:
-    """A run as the engine writes it, of two servers at three sizes."""
+    """A record in the format of the engine, with two servers at three sizes."""
     entry = {"name": "sizes", "title": "throughput against <size>", "about": "see `sizes`",
              "x": "connections", "x_log": True,
              "figures": [list(f) for f in curves.Sizes.figures],

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs tools/bench for a test, and a small server that goes wrong on demand.
+"""Runs tools/bench for a test, and a small server with faults on demand.
 
     with benched.Sham(fault="body") as s:       # s.authority
         done = benched.run("keepalive", "--server", f"x={s.authority}")
     done.code, done.out, done.err, done.record
 
-A run has a folder of its own that goes at exit. It waits while another
-benchmark holds the machine, since two exclude each other.
+A run has a folder of its own, which is removed at exit. It waits while another benchmark
+is running, since two exclude each other.
 """
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def record_of(out: str) -> dict | None:
 
 
 def run(*words: str, **kw: Any) -> Done:
-    """An experiment to its end."""
+    """Run an experiment to its end."""
     while True:
         proc, out = start(*words, **kw)
         try:
@@ -85,7 +85,7 @@ def samples(record: dict) -> list[dict]:
 
 
 def leftovers() -> list[str]:
-    """What a benchmark could leave: namespaces, folders, cgroups."""
+    """Everything that a benchmark could leave behind: namespaces, folders, cgroups."""
     names = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True,
                            check=True).stdout.split()
     found = [n for n in names if n.startswith(lab.NETNS)]
@@ -97,11 +97,11 @@ def leftovers() -> list[str]:
 
 
 class Sham:
-    """An HTTP server with the fileset's files, right until `after` replies.
+    """An HTTP server with the fileset's files, without a fault for the first `after` replies.
 
     fault: None, "body" (one other byte), "length" (one byte more), "status"
-    (500), "reset" (no answer), "hang" (none ever), or the status of an answer
-    that is else right. every: of the replies, how many are wrong.
+    (500), "reset" (no answer), "hang" (never an answer), or the status of an otherwise
+    right answer. every: one of so many replies is wrong.
     """
 
     def __init__(self, fault: str | None = None, after: int = 50, only: str | None = None,

@@ -21,7 +21,7 @@ import talk
 
 SOCK, USER, ALL = 8080, 8081, 8082
 SIZES = [0, 1, 100, 500, 1024, 4096, 8192, 16000, 30000, 60000, 65536]     # of files that are hits
-PIECE = 32768                   # bytes that the kernel is given at once (bpf/sock/pend.bpf.h)
+PIECE = 32768                   # bytes that the kernel receives at once (bpf/sock/pend.bpf.h)
 SHARE = 5 if client.IN_VM else 1
 
 n: Any = None
@@ -71,7 +71,7 @@ def request(size: int, *fields: str, method: str = "GET") -> bytes:
 
 
 def right(data: bytes, method: str = "GET") -> tuple[bytes, bytes]:
-    """What a daemon without a fast path says."""
+    """The answer of a daemon without a fast path."""
     with connect(USER) as c:
         c.send(data)
         return c.response(method).bare()

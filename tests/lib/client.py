@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""An HTTP client that a test can trust: nothing is repaired, nothing is lost.
+"""An HTTP client for tests: it repairs nothing and loses nothing.
 
     c = client.Client(d.address)
     r = c.get("/a.txt")             # r.status, r.fields, r.body, r.tier
     c.send(b"GET ... ")             # any bytes
-    r = c.response()                # what they are answered with
+    r = c.response()                # the answer to them
     c.ended()                       # True: the server closed, nothing was left
 
-A response that is not exactly as RFC 9112 frames it raises. Field names are
-kept as sent; one that stands twice raises.
+A response that is not framed exactly by RFC 9112 raises. Field names are kept as sent; a
+repeated one raises.
 """
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Response:
         return _TIER[self.fields["Cache-Status"]]
 
     def bare(self) -> tuple[bytes, bytes]:
-        """What all tiers must agree on: all but Date and Cache-Status."""
+        """Everything that must be equal in all tiers: all but Date and Cache-Status."""
         head = re.sub(rb"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", b"", self.head)
         head = re.sub(rb"\r\nCache-Status: [^\r]*", b"", head)
         return head, self.body
@@ -116,7 +116,7 @@ class Client:
         return self.ask("GET", path, *fields, version=version)
 
     def hot(self, path: str, want: str) -> Any:
-        """GET until that tier answers."""
+        """Repeat a Repeat a GET until that tier answers."""
         for _ in range(1000):
             r = self.get(path)
             if daemon.is_tier(r.tier, want):
@@ -124,7 +124,7 @@ class Client:
         raise AssertionError(f"{path}: never a hit of {want}: {r}")
 
     def ended(self) -> bool:
-        """Wait for the server's end of the stream; was there nothing before it?"""
+        """Wait for the end of the server's stream; whether nothing preceded it."""
         try:
             while self._more():
                 pass
@@ -174,7 +174,7 @@ def wire_beside(user: daemon.Daemon) -> tuple[daemon.Daemon | None, str]:
 
 
 def until(fn: Callable[..., Any], why: str = "never became true") -> Any:
-    """fn() once it is true: for what another thread or process does in its own time."""
+    """Wait until fn() is true, and return it: for actions of other threads and processes."""
     deadline = time.monotonic() + WAIT_S
     while not (ret := fn()):
         assert time.monotonic() < deadline, why
@@ -183,7 +183,7 @@ def until(fn: Callable[..., Any], why: str = "never became true") -> Any:
 
 
 def says(of: Any, text: str, seen: int = 0) -> str:
-    """Wait until a daemon has said a line with that in it, behind the first ones; that line."""
+    """Wait for a line of a daemon that contains text, after the first ones; that line."""
     deadline = time.monotonic() + WAIT_S
     while not (line := next((x for x in of.lines[seen:] if text in x), "")):
         assert time.monotonic() < deadline, f"never said {text}: {of.lines[-5:]}"
@@ -192,7 +192,7 @@ def says(of: Any, text: str, seen: int = 0) -> str:
 
 
 def acked(s: socket.socket) -> None:
-    """Wait until the peer's TCP has all that was sent."""
+    """Wait until the peer's TCP has received everything."""
     waits = 0
     while struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0]:
         waits += 1
@@ -202,6 +202,6 @@ def acked(s: socket.socket) -> None:
 
 
 def hot(d: daemon.Daemon, path: str, want: str = "wire") -> Any:
-    """GET on one connection until that tier answers: it is then cached there."""
+    """Repeat a GET on one connection until that tier answers from its cache."""
     with Client(d.address) as c:
         return c.hot(path, want)

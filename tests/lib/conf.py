@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A daemon that is told what to serve by a configuration file.
+"""A daemon with a configuration file.
 
     with conf.Conf({"/x/": ...}, text) as d:    # a daemon.Daemon
         d.reconfigure(text)                     # SIGHUP, and wait for its line
 
-The text may have {root} for d.root and {folder} for the folder that all of it
-lives in. With wire=True it is one with wire, or a Skip says why there is none.
+The text may contain {root} for d.root and {folder} for the folder of all files. With
+wire=True the daemon has wire, or a Skip gives the reason why not.
 """
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Conf(daemon.Daemon):
         return self
 
     def hup(self, says: tuple[str, str]) -> Any:
-        """SIGHUP; the first line from now on that has one of says."""
+        """SIGHUP; returns the first new line that contains one of says."""
         seen = len(self.lines)
         self.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + client.WAIT_S
@@ -72,7 +72,7 @@ class Conf(daemon.Daemon):
 
 
 def both(text: str, test: Callable[..., None], *options: str) -> None:
-    """test(daemon) with the fast path off and on; a Skip if it can only be off."""
+    """Run Run test(daemon) with the fast path off and on; a Skip if it can only be off."""
     with Conf(text, *options) as d:
         test(d)
     with Conf(text, *options, wire=True) as d:
@@ -80,7 +80,7 @@ def both(text: str, test: Callable[..., None], *options: str) -> None:
 
 
 class Host(client.Client):
-    """A client that asks for one host."""
+    """A client that sends requests for one host."""
 
     def __init__(self, address: tuple, host: str, **more: Any) -> None:
         super().__init__(address, **more)

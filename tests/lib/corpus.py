@@ -25,7 +25,7 @@ VERSION = os.path.join(FOLDER, "nginx.version")
 PROBE = b"GET /probe.txt HTTP/1.1\r\nHost: probe\r\n\r\n"
 PROBE_BODY = b"probe\n"
 WAIT_S = 10
-MODIFIED = 1700000000               # of every file, for all tests alike
+MODIFIED = 1700000000               # of every file, the same in all tests
 
 
 def unescape(text: str) -> bytes:
@@ -39,7 +39,7 @@ class Case:
         self.nginx, self.why = None, None
 
     def heads(self) -> list:
-        """For each answer, whether it is a head alone."""
+        """For each answer, whether it is only a head."""
         return [" head" in x for x in self.want]
 
     def ours(self) -> str:
@@ -47,7 +47,7 @@ class Case:
         return " ".join([x.split(" ", 1)[0] for x in self.want] + [self.end])
 
     def bytes(self, etag: str) -> bytes:
-        """What is sent, where index.html has this entity tag."""
+        """The bytes to send, with this entity tag of index.html."""
         date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(MODIFIED))
         return self.sent.replace(b"ETAG", etag.encode()).replace(b"MODIFIED", date.encode())
 
@@ -86,7 +86,7 @@ def read() -> list[Case]:
 
 
 def fill(root: str) -> None:
-    """The files that the cases ask for, below an empty root; secret is beside it."""
+    """Make the files of the cases below an empty root, and a secret beside it."""
     def write(name: str, data: bytes, mode: int = 0o644) -> None:
         path = os.path.join(root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -128,7 +128,7 @@ def installed_nginx() -> Any:
 
 
 class Nginx:
-    """nginx as its package has it, but for the port, on the corpus's files."""
+    """nginx with the configuration of its package, except the port, and the corpus's files."""
     CONF = """daemon off; user nobody nogroup; pid {folder}/pid; error_log {folder}/error;
 events {{ }}
 http {{
@@ -139,7 +139,7 @@ http {{
 """
 
     def __init__(self) -> None:
-        # the folder of a test is its own alone: nginx could not get into it
+        # the folder of a test is private: nginx could not enter it
         self.folder = tempfile.mkdtemp(prefix="tbg-nginx-", dir="/tmp")
         os.chmod(self.folder, 0o755)
         self.root = os.path.join(self.folder, "root")
@@ -186,7 +186,7 @@ http {{
         return _summary(got, case.want)
 
     def exchange(self, data: bytes) -> tuple[bytes, bool]:
-        """All that comes back, and whether it ended in an orderly way."""
+        """All bytes of the answer, and whether the connection ended in an orderly way."""
         got, whole = b"", True
         with socket.create_connection(self.address, timeout=WAIT_S) as s:
             try:

@@ -5,10 +5,10 @@
         d.write("index.html", b"hello")         # below d.root
         s = socket.create_connection(d.address)
 
-The root, the control socket and the log live in one temporary folder, which
-goes with the daemon. start() returns when the daemon has said `ready`; a
-daemon that exits before that, or says nothing for READY_S, raises. The port is
-the kernel's choice unless listen is given.
+The root, the control socket and the log are in one temporary folder, which is removed
+with the daemon. start() returns when the daemon has written `ready`; it raises if the
+daemon exits before that, or writes nothing for READY_S. The kernel chooses the port unless
+listen is given.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ import ktap
 PAST_NS = 5 * 10**9
 
 IN_VM = os.environ.get("TBG_WHERE", "").startswith("vm")
-# Times as long, at most; vm/run has a number of its own for kernels that check themselves.
+# Factor of times, at most; vm/run has another one for debug kernels.
 SLOW = int(os.environ.get("TBG_SLOW", 0)) or \
     (10 if IN_VM else 5 if os.environ.get("TBG_SANITIZER") else 1)
 READY_S = STOP_S = 12 * SLOW if IN_VM else 60
@@ -39,15 +39,15 @@ BINARY = os.path.join(ktap.BUILD, "toboggand")
 TOOL = os.path.join(ktap.BUILD, "toboggan")
 
 
-# The tiers of daemons for which the test names none: `sock,user` tries sock with
-# every test that says nothing of tiers.
+# The tiers of daemons for which the test names none: `sock,user` uses sock with every
+# test that does not choose tiers.
 TIERS = os.environ.get("TBG_TIERS", "")
-# No tier of the kernel, unless the environment says which.
+# No kernel tier, unless the environment names one.
 USER = () if TIERS else ("--tiers", "user")
-# Of the kernel, the tier whose answers are compared with the user tier's.
+# The kernel tier whose answers are compared with those of the user tier.
 FAST = next((x for x in TIERS.split(",") if x in ("wire", "sock")), "wire")
 SANITIZER = os.environ.get("TBG_SANITIZER", "")     # what the daemon is built with
-HITS = ("wire", "sock", "user")        # what answers from the cache
+HITS = ("wire", "sock", "user")        # the tier that answers from the cache
 # Connections have no socket before their first miss, and lose it with the next hit.
 LATE = os.environ.get("TBG_LATE", "")
 XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes IFACE:xdp
@@ -56,21 +56,21 @@ _running = set()
 
 
 def is_tier(got: str, want: str) -> bool:
-    """Whether a hit is of the tier that a test expects, or of sock in place of user."""
+    """Whether a hit is by the tier that a test expects, or by sock in place of user."""
     return got == want or (want, got) == ("user", "sock") and "sock" in TIERS
 
 
 @atexit.register
 def _kill_all() -> None:
-    """A test that dies on the way leaves no daemon behind."""
+    """End the daemon together with a test that dies."""
     for d in list(_running):
         d.kill()
 
 
 def why_off(tier: str, why: str) -> str:
-    """Why a tier of the kernel is off, to skip by; a failure where it could be on.
+    """The reason why a kernel tier is off, for a skip; a failure if it could be on.
 
-    What `toboggan probe` finds decides that, not what the daemon said.
+    `toboggan probe` decides that, not the daemon's message.
     """
     if TIERS and why.startswith("--tiers "):    # the environment asks for others
         return f"{tier} is off: {why}"
@@ -87,7 +87,7 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 
 
 def folder_with_root() -> str:
-    """A new folder for options() and what they name; the caller removes it."""
+    """A new folder for options() and their files; the caller removes it."""
     ret = tempfile.mkdtemp(prefix="tbg-")
     os.chmod(ret, 0o755)
     os.mkdir(os.path.join(ret, "root"))
@@ -103,20 +103,20 @@ def options(folder: str, **more: Any) -> list:
 
 
 def not_sanitized(what: str, *by: str) -> None:
-    """Skip a test of what sanitizers change, or some: they keep freed memory, for one."""
+    """Skip a test of something that sanitizers, or some of them, change, such as memory."""
     if SANITIZER and SANITIZER in (by or (SANITIZER,)):
         raise ktap.Skip(f"{what} under a sanitizer: {SANITIZER}")
 
 
 def own_kb(pid: int) -> int:
-    """KiB of a process's own memory: what it shares, such as maps, is left out."""
+    """KiB of a process's own memory, without shared memory such as maps."""
     not_sanitized("memory of a process")
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         return next(int(x.split()[1]) for x in f if x.startswith("RssAnon:"))
 
 
 def _is_stopped(pid: int) -> bool:
-    """Each of its threads: the signal takes a while to reach those that run."""
+    """Wait until all of its threads are stopped: running ones receive the signal late."""
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/stat", encoding="latin-1") as f:
             if f.read().rpartition(")")[2].split()[0] != "T":
@@ -126,7 +126,7 @@ def _is_stopped(pid: int) -> bool:
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Meanwhile the process does nothing."""
+    """Stop the process during the block."""
     os.kill(pid, signal.SIGSTOP)
     try:
         deadline = time.monotonic() + STOP_S
@@ -152,7 +152,7 @@ class Daemon:
         self.options = list(options)
         if TIERS and "--tiers" not in options and "--config" not in options:
             self.options += ["--tiers", TIERS, "--sock", "unlisted"]
-        # what wire can is tested, not up to where it pays
+        # wire answers everything that it can, not only where it pays
         if "--wire" in options and "--wire-size" not in options and "--config" not in options:
             self.options += ["--wire-size", "64K"]
         if XDP:
@@ -161,7 +161,7 @@ class Daemon:
                             for before, o in zip(["", *self.options], self.options)]
         self.listen = [listen] if isinstance(listen, str) else list(listen)
         self.prefix = list(prefix)
-        self.body_max = "1024G"         # for what upstreams and programs answer; None: the default
+        self.body_max = "1024G"         # of upstreams and programs; None: the default
         self.process = None
         self.ready = ""         # the ready line
         self.lines = []         # all of stderr so far
@@ -209,7 +209,7 @@ class Daemon:
         return self
 
     def why_no_wire(self) -> str:
-        """As why_off() has it, of what has been said."""
+        """As why_off(), from the daemon's messages."""
         said = (x.partition("wire is off: ") for x in self.lines)
         return why_off("wire", next((why for _, found, why in said if found), "no reason given"))
 
@@ -224,7 +224,7 @@ class Daemon:
 
     @property
     def pid(self) -> Any:
-        """Of the daemon itself: none of the usual prefixes stays around."""
+        """The PID of the daemon itself, without its prefixes."""
         return self.process.pid
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -251,10 +251,10 @@ class Daemon:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def write(self, name: dict | str, data: bytes, mode: int = 0o644) -> str:
-        """A file below the root, replaced as a whole; its path.
+        """Write a file below the root, replaced as a whole; its path.
 
-        Its time is a little past: Last-Modified is never later than Date, so that
-        of a file of this second may differ between two answers.
+        Its time is a little in the past: Last-Modified is never later than Date, so the
+        Last-Modified of a file of this second may differ between two answers.
         """
         path = os.path.join(self.root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -20,7 +20,7 @@ CONFIG = "# Linux/x86 6.1.192 Kernel Configuration\n" \
 
 
 def bzimage(path: str, release: str = RELEASE, version: str = VERSION) -> str:
-    """A file with the boot header of an x86 kernel, and nothing that could boot."""
+    """Make a file with the boot header of an x86 kernel, which cannot boot."""
     data = bytearray(1024) + f"{release} (someone@somewhere) {version}".encode() + bytes(512)
     data[0x202:0x206] = b"HdrS"
     struct.pack_into("<H", data, 0x20e, 1024 - 0x200)
@@ -44,7 +44,7 @@ def asked(folder: str, name: str = "6.1", package: str = PACKAGE, config: str = 
 
 
 def whole_config() -> str:
-    """All that the fragments want, as a .config."""
+    """A .config with all options of the fragments."""
     return CONFIG + "".join(f"{key}={value}\n" for _, key, value in kernel.fragments())
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A FastCGI server that does what a test says, right or wrong, and records to say it with.
+"""A FastCGI server with answers that a test defines, right or wrong, and records for them.
 
     with fastcgi.Server(unix=True) as f:
         f.on("/a", fastcgi.answer(b"Content-Type: text/plain\r\n\r\nhello"))
         r = f.wait("/a")            # r.params, r.body, r.keep, r.connection
 
-Everything else is as of origin.Origin; targets are REQUEST_URIs. Answers are
-sent as they are, so that they may be anything.
+Otherwise it is like origin.Origin; targets are REQUEST_URIs. Answers are sent unchanged,
+so that they may be any bytes.
 """
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def end(app: int = 0, status: int = 0, id_: int = 1) -> bytes:
 
 
 def out(data: bytes, size: int = 65535, **how: Any) -> bytes:
-    """As many STDOUT records as it takes."""
+    """As many STDOUT records as needed."""
     return b"".join(record(STDOUT, data[i:i + size], **how) for i in range(0, len(data), size))
 
 
 def answer(data: bytes, errors: bytes = b"", **how: Any) -> bytes:
-    """A whole one: a head and a body as a program says them."""
+    """A complete answer: a head and a body in the form of a program's output."""
     return (record(STDERR, errors) if errors else b"") + out(data, **how) + record(STDOUT) + end()
 
 

@@ -4,7 +4,7 @@
     with fpm.Fpm(unix=True, children=2) as php:
         php.write("a.php", "<?php echo 1;")     # below php.root
         php.server                              # as the configuration has it
-        php.kill()                              # -9, workers and all
+        php.kill()                              # -9, workers included
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _running = set()
 
 @atexit.register
 def _kill_all() -> None:
-    """A test that dies on the way leaves no server behind."""
+    """End the server together with a test that dies."""
     for one in list(_running):
         one.kill()
 

@@ -9,8 +9,8 @@ A test file defines functions named t_<behaviour> and ends with
 which runs them in order of definition, one result line each, and exits
 0 (all passed), 1 (something failed) or 4 (all skipped). Inside a test, raise
 to fail, raise ktap.Skip("reason") to skip, call ktap.note() to explain.
-Nothing here retries, waits or hides an exception. stdout carries KTAP only:
-what else a test or its children print there must go through note().
+Nothing here retries, waits or hides an exception. stdout carries KTAP only: any other
+output of a test or its children must go through note().
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASS, FAIL, SKIP = 0, 1, 4
 
 
 class Skip(Exception):
-    """The test cannot run here; the text says why and tests/expect lists it."""
+    """The test cannot run here; the text is the reason, which tests/expect lists."""
 
 
 def note(text: Skip | str) -> None:
@@ -100,7 +100,7 @@ def run(scope: dict, setup: Any = None, teardown: Any = None) -> None:
     sys.exit(code)
 
 
-# Of the repository, or of what `make install` of kselftest has made of it: there the folder
-# of this file is a link.
+# The top of the repository, or of an installation as kselftest, in which the folder of this
+# file is a link.
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 BUILD = os.path.abspath(os.environ.get("O") or os.path.join(ROOT, "build"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What tests of limits ask of a daemon.
+"""Helpers of tests about limits.
 
     def one(make):
         with limits.running(make("--connections-max", "10")) as d:
@@ -31,7 +31,7 @@ def daemon_of(*options: str, wire: bool = False, **more: Any) -> daemon.Daemon:
 
 
 def both(fn: Callable[..., Any]) -> None:
-    """fn(make) for a daemon without wire and, where it can be, one with it."""
+    """Call fn(make) for a daemon without wire and, if possible, one with it."""
     fn(daemon_of)
     try:
         fn(lambda *options, **more: daemon_of(*options, wire=True, **more))
@@ -41,7 +41,7 @@ def both(fn: Callable[..., Any]) -> None:
 
 @contextlib.contextmanager
 def running(d: daemon.Daemon) -> Iterator[daemon.Daemon]:
-    """For one that is started already: it is stopped, and what it logged is kept of a failure."""
+    """Stop a started daemon at the end; after a failure its log is printed."""
     try:
         yield d
     except BaseException:
@@ -70,7 +70,7 @@ def ticks(d: daemon.Daemon) -> float:
 
 
 def rests(d: daemon.Daemon) -> bool:
-    """Whether it does next to nothing for a moment."""
+    """Whether it does almost nothing for a moment."""
     before, moment = ticks(d), 0.1 * client.SLOW
     time.sleep(moment)
     return ticks(d) - before < moment / 5

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The BPF maps of a daemon, from outside: what they are and how full.
+"""The BPF maps of a daemon, seen from outside: their type and content.
 
     maps.info(d.pid, "tbg_conns")["max_entries"]
     maps.count(d.pid, maps.FLOWS)
 
-Other daemons have maps of the same names: those that this process holds count.
+Other daemons have maps of the same names, so only maps of this process are used.
 """
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bpftool(*words: str) -> bytes:
 
 
 def info(pid: int, name: str, kind: str = "map") -> Any:
-    """bpftool's word of the process's map (or program) of that name."""
+    """The description by bpftool of the process's map (or program) of that name."""
     for number in held(pid, kind):
         out = json.loads(bpftool(kind, "show", "id", str(number)))
         if out["name"] == name:
@@ -56,7 +56,7 @@ def info(pid: int, name: str, kind: str = "map") -> Any:
 
 
 def detach(pid: int, program: str, where: str, name: str) -> None:
-    """A program off the map of sockets that it is attached to."""
+    """Detach a program from the map of sockets."""
     bpftool("prog", "detach", "id", str(info(pid, program, "prog")["id"]), where,
             "id", str(info(pid, name)["id"]))
 
@@ -72,7 +72,7 @@ def opened(pid: int) -> Iterator[dict]:
     """
     {name: descriptor} of a process's maps, those of constants by the name of their section.
 
-    A map of maps has the name of those that are in it, which have no keys.
+    A map of maps has the name of the maps in it, which are without keys.
     """
     found, fds = {}, {}
     for number in held(pid):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A daemon with modules: the examples, and those that do what none should.
+"""A daemon with modules: the examples, and misbehaving ones.
 
     with modules.Modules(text=TEXT) as d:       # {folder}/hello.so, {folder}/bad.so, …
 """

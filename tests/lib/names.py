@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where a daemon's names lead: other files of the resolver, and a name server.
+"""Name resolution of a daemon: other files for the resolver, and a name server.
 
     names.resolve_by(d, "10.0.0.1 one.test\\n")  # before d starts
     d.hosts("10.0.0.2 one.test\\n")              # from now on
@@ -21,7 +21,7 @@ SERVER = "127.77.0.53"
 
 
 def resolve_by(d: Any, hosts: dict) -> None:
-    """Mounts files of the daemon's folder where the resolver looks; hosts: its /etc/hosts."""
+    """Mount files of the daemon's folder over those of the resolver; hosts: its /etc/hosts."""
     if os.geteuid():
         raise ktap.Skip("not root: no other /etc/resolv.conf")
     mount, path = "", os.path.join(d.folder, "hosts")
@@ -36,14 +36,14 @@ def resolve_by(d: Any, hosts: dict) -> None:
     d.prefix = ["unshare", "-m", "sh", "-c", mount + 'exec "$@"', d.folder]
 
     def write(text: str) -> None:
-        with open(path, "r+", encoding="utf-8") as f:   # one write: it is never half there
+        with open(path, "r+", encoding="utf-8") as f:   # one write: it is never incomplete
             f.truncate(0)
             f.write(text)
     d.hosts = write
 
 
 class Server(socket.socket):
-    """Answers when the test says so: names with "good" in them are 127.0.0.1, others nobody."""
+    """A server that answers on demand: names with "good" in them are 127.0.0.1, others unknown."""
 
     def __init__(self) -> None:
         super().__init__(socket.AF_INET, socket.SOCK_DGRAM)
@@ -62,7 +62,7 @@ class Server(socket.socket):
         self.sendto(head + b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04\x7f\0\0\x01" * a, who)
 
     def answers_until(self, query: Any, done: Callable[..., Any]) -> None:
-        """That question, and all that come, until done()."""
+        """Leave that question, and all later ones, unanswered until done()."""
         deadline = time.monotonic() + client.WAIT_S
         self.settimeout(0.05)
         while not done():

@@ -3,8 +3,8 @@
 
     with nat.to(n.server, 4, "10.87.0.1"):      # whatever address a client asks for
 
-What it asks the kernel for is `nft add rule ip t c dnat to 10.87.0.1` with a chain
-of type nat at prerouting. Connections that have begun keep their translation.
+It has the effect of `nft add rule ip t c dnat to 10.87.0.1` with a chain of type nat at
+prerouting. Existing connections keep their translation.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _expression(name: bytes, *attrs: Any) -> Any:
 
 
 def _say(where: Any, *messages: Any) -> None:
-    """A batch, which is taken as a whole or not at all."""
+    """A batch, which the kernel accepts completely or not at all."""
     with where.inside(), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as s:
         s.settimeout(20)
         s.send(_message(BATCH_BEGIN, 0, flags=0) + b"".join(messages) +
@@ -55,7 +55,7 @@ def _say(where: Any, *messages: Any) -> None:
 
 @contextlib.contextmanager
 def to(where: str, version: str, address: tuple) -> Iterator[None]:
-    """New connections that come to where, by IP of that version, go to address."""
+    """Redirect new connections of that IP version to address, in the namespace where."""
     family = FAMILY[version]
     rule = [_expression(b"immediate", _attr(1, 1),
                         _attr(2, [_attr(1, socket.inet_pton(family, address))])),

@@ -6,9 +6,9 @@
             d = daemon.Daemon("--wire", "tbg0,lo", listen="0.0.0.0:80").start()
         s = n.client.connect((n.links[0].server4, 80))
 
-The namespaces have no names: descriptors of this process hold them, so the
-kernel takes them away, interfaces and all, with the last process that uses
-them, however the test ends. A socket stays in the namespace that it was made
+The namespaces have no names: descriptors of this process hold them, so the kernel removes
+them with their interfaces when the last process that uses them ends, however the test
+ends. A socket stays in the namespace that it was made
 in. Needs root; raises ktap.Skip without, or where the kernel has no veth.
 """
 from __future__ import annotations
@@ -39,7 +39,7 @@ TCP_STATES = ("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2
               "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING",
               "NEW_SYN_RECV")
 
-# What never moves while nothing is lost, late or out of place.
+# Counters that do not change while nothing is lost, late or out of order.
 TROUBLE = {
     "Tcp": "RetransSegs InErrs InCsumErrors EstabResets OutRsts",
     "TcpExt": "TCPChallengeACK TCPSYNChallenge TCPOFOQueue TCPOFODrop TCPOFOMerge "
@@ -75,8 +75,8 @@ def here() -> int:
 
 def own_mounts() -> str:
     """
-    What this thread and its children mount from now on is nobody else's, and goes with
-    the last of them, however that ends. Returns "", or why it cannot be.
+    Make later mounts of this thread and its children private; they are removed with the
+    last of these processes. Returns "", or the reason why this is impossible.
     """
     if os.geteuid():
         return "not root: nothing can be mounted"
@@ -117,7 +117,7 @@ class Namespace:
         self.steer("lo", 0)
 
     def steer(self, interface: str, cpu: int) -> None:
-        """It receives on one CPU: two would reorder a connection's segments."""
+        """Let the namespace receive on one CPU: two would reorder a connection's segments."""
         cpus = os.cpu_count() or 1
         if cpus == 1:
             return
@@ -150,7 +150,7 @@ class Namespace:
         return done.stdout
 
     def sysctl(self, name: str, value: Any) -> str | None:
-        """Sets net.NAME; returns what it was. A name the kernel has not: None."""
+        """Set net.NAME; returns the previous value, or None if the kernel lacks it."""
         path = "/proc/sys/net/" + name.replace(".", "/")
         with self.inside():
             try:
@@ -247,8 +247,8 @@ class Namespace:
 
     def strip(self, name: str, hooks: Iterable[str] = tuple(TCX), links: Any = True) -> None:
         """
-        Takes all programs off an interface's hooks, as another tool may; without links:
-        as one does that knows of none, and does not get those off that are there by links.
+        Remove all programs from an interface's hooks, as another tool may. Without links: as a
+        tool that does not know links, which does not remove programs attached by them.
         """
         with self.inside():
             ifindex = socket.if_nametoindex(name)
@@ -290,7 +290,7 @@ class Namespace:
         self.add_filter(name, hook, verdict, 1)
 
     def add_filter(self, name: str, hook: str, verdict: int, priority: int) -> None:
-        """A BPF filter on the hook of a clsact, which is made where there is none."""
+        """Add a BPF filter to the hook of a clsact, which is made if there is none."""
         pin = f"/sys/fs/bpf/tbg-test-{os.getpid()}"
         prog = _verdict(PROG_TYPE_CLS, verdict)
         path = ctypes.create_string_buffer(pin.encode())
@@ -306,7 +306,7 @@ class Namespace:
                 os.unlink(pin)
 
     def traces(self) -> str:
-        """All that a daemon could leave on the interfaces, as text to compare."""
+        """Everything that a daemon could leave on the interfaces, as text to compare."""
         names = [name for _, name in self._names()]
         return "\n".join([str(sorted(self.programs().items())),
                           self.run("tc", "qdisc", "show"), self.run("bpftool", "net", "show"),
@@ -336,7 +336,7 @@ def _bpf_fd(cmd: int, attr: Any) -> Any:
 
 
 def _verdict(kind: int, verdict: int, flags: int = 0) -> Any:
-    """A descriptor of a program that does nothing but return a verdict."""
+    """A descriptor of a program that only returns a verdict."""
     insns = ctypes.create_string_buffer(
         struct.pack("=BBhiBBhi", 0xb7, 0, 0, verdict, 0x95, 0, 0, 0))
     name = ctypes.create_string_buffer(b"GPL")
@@ -347,7 +347,7 @@ def _verdict(kind: int, verdict: int, flags: int = 0) -> Any:
 
 
 def xdp_pass(namespace: Any, interface: str) -> Any:
-    """A native XDP program that passes all, until the descriptor is closed."""
+    """A native XDP program that passes everything, until the descriptor is closed."""
     prog = _verdict(PROG_TYPE_XDP, 2, XDP_HAS_FRAGS)
     try:
         with namespace.inside():
@@ -375,7 +375,7 @@ def _prog_name(prog_id: int) -> str:
 
 
 def dropped() -> int:
-    """Packets of any namespace that the machine's CPUs had no room for."""
+    """Packets of any namespace that were dropped at full queues of the CPUs."""
     with open("/proc/net/softnet_stat", encoding="ascii") as f:
         return sum(int(line.split()[1], 16) for line in f)
 
@@ -402,7 +402,7 @@ class Link:
         net.client.steer(self.name, 1)
 
     def up(self) -> None:
-        """Addresses and routes, again after an MTU below IPv6's least."""
+        """Set addresses and routes; again after an MTU below IPv6's minimum."""
         for ns, four, six in ((self.net.server, self.server4, self.server6),
                               (self.net.client, self.client4, self.client6)):
             ns.run("ip", "link", "set", self.name, "up")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""An upstream server that does what a test says, and a client to ask through a proxy.
+"""An upstream server with answers that a test defines, and a client for requests through a proxy.
 
     with origin.Origin() as o, daemon.Daemon("--upstream", o.url, ...) as d:
         o.on("/a", origin.reply(200, b"text", "Cache-Control: max-age=9"))
         r = origin.ask(d.address, "GET", "/a")      # r.status, r.field("age"), r.body
-        o.seen("/a")                                # requests that came here
+        o.seen("/a")                                # requests that arrived
 
-An answer is bytes, sent as they are, or a function of (connection, request)
-that does anything; a list of answers is for one request after the other, and
-the last is for all that follow. END as an answer closes the connection.
+An answer is bytes, which are sent unchanged, or a function of (connection, request). A list
+of answers is for successive requests, and its last for all later ones. END as an answer
+closes the connection.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def date(offset: int | float = 0) -> str:
 
 def reply(status: int = 200, body: bytes = b"", *fields: str, dated: bool = True,
           reason: str = "Whatever") -> bytes:
-    """A response with a length, and a Date unless told."""
+    """A response with a length, and by default a Date."""
     lines = [f"HTTP/1.1 {status} {reason}", *fields]
     if dated and not any(f.lower().startswith("date:") for f in fields):
         lines.append(f"Date: {date()}")
@@ -43,7 +43,7 @@ def reply(status: int = 200, body: bytes = b"", *fields: str, dated: bool = True
 
 
 def drips(*fields: str) -> Callable[..., Any]:
-    """A chunked answer with these fields that comes byte by byte, without end."""
+    """A chunked answer with these fields, sent byte by byte, without end."""
     def send(c: client.Client, r: Any) -> None:
         c.send("\r\n".join(["HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *fields, "",
                             ""]).encode("latin-1"))
@@ -75,7 +75,7 @@ class Request:
 
 
 def digest(c: Any, r: Any) -> None:
-    """An answer, for raw bodies: what a body of a length hashes to, read as it comes."""
+    """An answer for raw bodies: the hash of a body with a length, read as it arrives."""
     total, left = hashlib.sha256(), int(r.field("Content-Length"))
     while left:
         if not c.got:
@@ -87,7 +87,7 @@ def digest(c: Any, r: Any) -> None:
 
 
 class Connection:
-    """The server's side of one."""
+    """The server's side of a connection."""
 
     def __init__(self, s: socket.socket | None, nr: int) -> None:
         self.s, self.nr, self.got = s, nr, b""
@@ -161,7 +161,7 @@ class Origin:
         else:
             self.s = socket.socket()
             self.s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # inherited: what is sent behind other things waits for no ACK
+            # inherited: later small writes do not wait for an ACK
             self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.s.bind(at)
             self.port = self.s.getsockname()[1]
@@ -171,7 +171,7 @@ class Origin:
         self.acceptor.start()
 
     def on(self, target: str, *answers: Any, raw: Any = False) -> None:
-        """raw: the body is not read before the answer is."""
+        """raw: the answer is sent before the body is read."""
         with self.changed:
             self.answers[target] = list(answers)
             (self.raw.add if raw else self.raw.discard)(target)
@@ -223,7 +223,7 @@ class Origin:
             return [r for r in self.requests if target in (None, r.target)]
 
     def wait(self, target: str, nr: int = 1) -> Any:
-        """Until this many requests for it have come; the last of them."""
+        """Wait until this many requests for it have arrived; the last of them."""
         with self.changed:
             ok = self.changed.wait_for(
                 lambda: sum(r.target == target for r in self.requests) >= nr, client.WAIT_S)
@@ -231,14 +231,14 @@ class Origin:
         return self.seen(target)[nr - 1]
 
     def wait_end(self, target: str) -> bool | None:
-        """Until all connections on which it was asked for have ended."""
+        """Wait until all connections with requests for it have ended."""
         with self.changed:
             nrs = {r.connection for r in self.requests if r.target == target}
             assert nrs and self.changed.wait_for(lambda: nrs <= self.ended, client.WAIT_S), \
                 f"{target}: connections {nrs - self.ended} are open"
 
     def close(self) -> None:
-        # by name, and waited for: who accepts by a closed one's number may get another's
+        # close and wait: a thread that accepts by a closed descriptor might use a new one
         self.s.shutdown(socket.SHUT_RDWR)
         self.acceptor.join()
         self.s.close()
@@ -260,7 +260,7 @@ class Origin:
 
 
 class Answer:
-    """A response as it came through: repeated fields are kept."""
+    """A response as received: repeated fields are kept."""
 
     def __init__(self, head: bytes) -> None:
         line, *fields = head.decode("latin-1").split("\r\n")
@@ -286,10 +286,10 @@ class Answer:
 
 
 class Client(client.Client):
-    """A connection to the proxy that takes every framing."""
+    """A connection to the proxy that accepts every framing."""
 
     def answer(self, method: str = "GET", body: bytes | None = None) -> Answer:
-        """body: a function that is given each piece instead of keeping it."""
+        """body: a function that receives each piece instead of keeping it."""
         r = Answer(self.head())
         if method == "HEAD" or r.status in (204, 304) or r.status < 200:
             return r

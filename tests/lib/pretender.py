@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A control socket whose answers the test makes up: for tools that ask a daemon."""
+"""A control socket with answers of the test, for tools that ask a daemon."""
 from __future__ import annotations
 
 import copy
@@ -33,7 +33,7 @@ OBJECTS = {"ok": True, "total": 3, "objects": [
 
 
 class Pretender:
-    """Answers as told: .status, .stats, .objects may be changed at any time."""
+    """Its answers .status, .stats and .objects may be changed at any time."""
     def __init__(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="tbg-")
         self.path = os.path.join(self.folder, "control.sock")
@@ -83,7 +83,7 @@ class Pretender:
         return sum(x == "objects" for _, x in self.asked)
 
     def wait(self, nr: int) -> None:
-        """Until this many rounds have been asked for."""
+        """Wait until this many rounds have been requested."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.rounds() >= nr, client.WAIT_S), self.asked
 

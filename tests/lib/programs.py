@@ -21,7 +21,7 @@ _names = itertools.count()
 
 
 class Programs(conf.Conf):
-    """Its folder of programs, and one that they may write to."""
+    """A daemon with a folder of programs, and one that they may write to."""
 
     def __init__(self, settings: str = "", text: str = TEXT, *options: str,
                  wire: bool = False) -> None:
@@ -44,7 +44,7 @@ class Programs(conf.Conf):
         return "/cgi-bin/" + name
 
     def note(self, name: str) -> str:
-        """What a program has written there, once it has."""
+        """The content that a program writes there; waits for it."""
         path = os.path.join(self.notes, name)
         client.until(lambda: os.path.exists(path) and os.path.getsize(path), f"no {name}")
         with open(path, encoding="utf-8") as f:
@@ -52,5 +52,5 @@ class Programs(conf.Conf):
 
 
 def redirect(path: str, before: str = "") -> str:
-    """A script that has the daemon answer that path (RFC 3875 6.2.2)."""
+    """A script that redirects locally to that path (RFC 3875 6.2.2)."""
     return before + f"printf 'Location: {path}\\n\\n'"

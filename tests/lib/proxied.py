@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A daemon in front of servers, without a file of configuration."""
+"""A daemon in front of servers, without a configuration file."""
 from __future__ import annotations
 
 import itertools
@@ -12,7 +12,7 @@ _names = itertools.count()
 
 
 def proxy(*upstreams: str, workers: int = 1, options: Iterable[str] = ()) -> daemon.Daemon:
-    """One of user alone, not started yet, for servers that are each other's equals."""
+    """A daemon with the user tier alone, not started yet, in front of equal servers."""
     words = [w for u in upstreams for w in ("--upstream", u)]
     return daemon.Daemon(*words, *daemon.USER, "--workers", str(workers), *options)
 
@@ -22,5 +22,5 @@ def connections(p: daemon.Daemon) -> Any:
 
 
 def path() -> str:
-    """One that no other test asks for."""
+    """A target that no other test requests."""
     return f"/u-{next(_names)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One thread of a program held still, the others running on."""
+"""Stop one thread of a program while the others run."""
 from __future__ import annotations
 
 import contextlib
@@ -21,7 +21,7 @@ def _ptrace(request: Any, thread: int) -> None:
 
 @contextlib.contextmanager
 def stopped(thread: int) -> Iterator[None]:
-    """While the block runs, thread (its number; a process's own is its first) does not."""
+    """Stop the thread (its number; that of a process is its first) during the block."""
     _ptrace(PTRACE_SEIZE, thread)
     _ptrace(PTRACE_INTERRUPT, thread)
     os.waitpid(thread, WALL)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a program's output says: rows, faults, verdict, and how they are told.
+"""Evaluates a program's output: rows, faults, verdict, and their presentation.
 
-Called by tests/run with what a program printed and how it ended. Doubt is a
-failure: no plan, other rows than planned, an exit code other than 0 or 4. It must
-never take absence for success.
+Called by tests/run with the output of a program and the way it ended. Anything unclear is a
+failure: no plan, other rows than planned, an exit code other than 0 or 4. It must never
+take absence for success.
 """
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def ktap(nr: int, res: Any) -> Iterator[str]:
 
 
 def progress(res: dict) -> Iterator[str]:
-    """The lines for somebody who watches."""
+    """The progress lines."""
     numbers = [f"{n} {word}" for n, word in zip(counts(res), ("passed", "failed", "skipped")) if n]
     yield (f"{res['suite']}/{res['label']}: {res['verdict'].upper()} "
            f"({', '.join(numbers) if res['rows'] else res['reason']}) {res['seconds']:.1f} s")
@@ -150,7 +150,7 @@ def progress(res: dict) -> Iterator[str]:
 def failures(records: list, target: str, how_alone: str) -> Iterator[str]:
     """
     The last lines of a run: what failed, how to run it alone, where its log is.
-    target: of make; how_alone: text that stands behind the selection of a test, or "".
+    target: of make; how_alone: text after the selection of a test, or "".
     """
     shown = 0
     for res in records:

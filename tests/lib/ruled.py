@@ -21,7 +21,7 @@ import talk
 from origin import Client, Origin
 from rules import CC, Step, hit, origin, stamp
 
-# What many rules begin with.
+# The beginning of many rules.
 HOUR = CC + "max-age=3600"
 OLD = stamp("Last-Modified", -100000)
 STALE = [CC + "max-age=100", "Age: 200", 'ETag: "a"']
@@ -30,7 +30,7 @@ AT = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
 class From(Client):
-    """A connection that begins in a namespace."""
+    """A connection that is opened in a namespace."""
 
     def __init__(self, where: net.Namespace,
                  address: tuple) -> None:   # pylint: disable=super-init-not-called
@@ -41,7 +41,7 @@ class Table:
     def __init__(self, tests: dict[str, Any]) -> None:
         self.tests, self.section = tests, ""
         self.net = self.origin = None
-        self.allows: Any = None     # all that a location may allow, and does not by default
+        self.allows: Any = None     # everything that a location may allow and does not by default
         self.daemons, self.asked = [], {}       # asked: by the name of the tier
         self.at_wire, self.wire_off = 0, ""
 
@@ -108,11 +108,11 @@ class Table:
         self.tests[test.__name__] = test
 
     def fresh(self, name: str, *fields: str, **more: Any) -> None:
-        """What comes with these fields answers the next request."""
+        """A response with these fields answers the next request."""
         self.rule(name, origin(*fields, **more), hit())
 
     def spent(self, name: str, *fields: str, **more: Any) -> None:
-        """It does not."""
+        """A response with these fields does not answer the next request."""
         self.rule(name, origin(*fields, **more), origin(**more))
 
     def wire_has_answered(self, least: int) -> None:

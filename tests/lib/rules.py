@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rules for a cache, told as what is asked in turn.
+"""Rules for a cache, written as a sequence of requests.
 
     rule("no_store", origin(CC + "max-age=60, no-store"), origin())
     rule("max_age", origin(CC + "max-age=60"), hit())
 
-Each step is one request for a path that is the rule's own. origin(): it must
-come to the origin, which answers with those fields; hit(): it must not. A field
-that holds a time is made when it is sent: stamp("Expires", 60). "{path}" in a
-field is the path. What else is wanted of a step is said with it, see Step.
+Each step is one request for a path that only this rule uses. origin(): the request must
+reach the origin, which answers with those fields; hit(): it must not. A field with a time
+is made when it is sent: stamp("Expires", 60). "{path}" in a field is the path. Further
+requirements of a step are its arguments, see Step.
 """
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def fields_wrong(message: Any, has: Iterable[str], lacks: Iterable[str]) -> Iter
 
 
 def wanted(step: Any, r: Any, stored: Any) -> Iterator[str]:
-    """What is wrong with an answer; stored: the step that brought what is stored."""
+    """The fault of an answer; stored: the step that brought the stored response."""
     gets = step.gets or (step.status if step.answer is not None else stored.status)
     text = step.text
     if text is None and gets not in (304, 206, 416, 504) and step.method != "HEAD":
@@ -106,7 +106,7 @@ def wanted(step: Any, r: Any, stored: Any) -> Iterator[str]:
 
 
 def follow(o: Any, address: tuple, steps: list, connect: Callable[..., Any] = ask) -> list:
-    """Take the steps against an origin.Origin; the answers. Raises at the first that is wrong."""
+    """Run the steps with an origin.Origin; the answers. Raises at the first wrong one."""
     path, answers, stored = f"/r-{next(_names)}", [], steps[0]
     for nr, step in enumerate(steps, 1):
         target = path + step.to

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Run one test program apart from all others.
+"""Run one test program separated from all others.
 
 Called by tests/run, once a program. As root the program gets network, mount, PID,
 IPC and UTS namespaces: lo alone, which is up, and /tmp, /var/tmp, /run, /dev/shm
-and /sys/fs/bpf of its own; and a cgroup where there is a cgroup2 hierarchy. All
-that it leaves running ends with its PID namespace. Without root it gets a process
-that adopts what it leaves behind and kills it.
+and /sys/fs/bpf of its own; and a cgroup if there is a cgroup2 hierarchy.
+Everything that it leaves running ends with its PID namespace. Without root, a process
+adopts what it leaves behind, and kills it.
 
 A Run is a process of ours (the keeper) that waits for the program, so that many
 can run side by side. It must never outlive the caller.
@@ -86,7 +86,7 @@ def _own_cgroup(name: str) -> str | None:
 
 
 def _own_files(tmp: str, visible: Iterable[str]) -> None:
-    """/tmp and its like become folders below tmp; the visible paths stay where they are."""
+    """Mount folders below tmp over /tmp and similar ones; the visible paths stay visible."""
     folders = {"/tmp": "tmp", "/var/tmp": "var-tmp", "/run": "run"}
     binds = []                  # (descriptor of what will be covered, where it goes)
     for where, name in folders.items():
@@ -135,7 +135,7 @@ def _lo_up() -> None:
 
 
 def _hear_sigterm(how: int = signal.SIG_UNBLOCK) -> None:
-    """Blocked from the fork until the keeper can end what it has started: none is lost."""
+    """Signals, blocked from the fork until the keeper can end its children: none is lost."""
     signal.pthread_sigmask(how, {signal.SIGTERM})
 
 
@@ -178,7 +178,7 @@ def _running_in_namespace() -> list[str]:
 
 
 def _wait_for(pid: int) -> int:
-    """Reap all that ends until pid does; its exit code."""
+    """Reap processes until pid ends; its exit code."""
     while True:
         ended, status = os.wait()
         if ended == pid:
@@ -187,7 +187,7 @@ def _wait_for(pid: int) -> int:
 
 def _as_init(argv: list[str], cwd: str, env: dict[str, str] | None, tmp: str,
              visible: Iterable[str], report: Any) -> None:
-    """PID 1 of the namespaces: run the program, report, and take the rest along."""
+    """PID 1 of the namespaces: run the program and report; its end also ends the rest."""
     _die_with_parent()
     _mount("none", "/", flags=MS_REC | MS_PRIVATE)
     _own_system(tmp)
@@ -198,7 +198,7 @@ def _as_init(argv: list[str], cwd: str, env: dict[str, str] | None, tmp: str,
 
 
 def _as_subreaper(argv: list[str], cwd: str, env: dict[str, str] | None, report: Any) -> None:
-    """Without namespaces: kill and reap what the program left, one generation at a time."""
+    """Without namespaces: kill and reap the program's children, one generation at a time."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     names = []
 
@@ -245,7 +245,7 @@ def _leave_cgroup(path: str) -> None:
 
 def _keep(argv: list[str], cwd: str, env: dict[str, str] | None, tmp: str, isolated: bool,
           visible: Iterable[str], report_fd: int) -> None:
-    """The keeper's life."""
+    """The keeper: runs from the fork to the report."""
     def report(code: int, names: list[str]) -> None:
         os.write(report_fd, json.dumps({"code": code, "running": names}).encode())
 
@@ -268,11 +268,11 @@ def _keep(argv: list[str], cwd: str, env: dict[str, str] | None, tmp: str, isola
 
 
 class Run:
-    """A program that runs: .pidfd is readable when all has ended, .out and .err are pipes."""
+    """A running program: .pidfd is readable when everything has ended, .out and .err are pipes."""
 
     def __init__(self, argv: list[str], cwd: str, env: dict[str, str] | None, tmp: str,
                  isolated: bool, visible: Iterable[str] = ()) -> None:
-        """tmp: an empty folder for its files. visible: paths it needs below /tmp or /run."""
+        """tmp: an empty folder for its files. visible: paths that it needs below /tmp or /run."""
         self.began = time.monotonic()
         out, err, said = os.pipe(), os.pipe(), os.pipe()
         sys.stdout.flush()
@@ -298,7 +298,7 @@ class Run:
         self.pidfd = os.pidfd_open(self.pid)
 
     def stop(self) -> None:
-        """End the program and all of its; pidfd says when."""
+        """End the program and its children; pidfd shows when this is done."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
 
     def finish(self) -> tuple:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How long threads waited for a CPU: a busy machine keeps a promise that much later.
+"""How long threads waited for a CPU: on a busy machine, a promise is late by this time.
 
 The kernel counts it as a wait ends (sched-stats.rst). A wait that begins within some
 time may end, and be counted, behind it: lost_s() looks that far.
@@ -18,7 +18,7 @@ PENDING_S = 10          # the longest wait that is looked for behind the end of 
 
 
 def waited_s(pids: Iterable[int]) -> float:
-    """Of all threads of these processes together, since they began."""
+    """Waits of all threads of these processes, since they began."""
     ret = 0
     for pid in pids:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -39,14 +39,14 @@ class Waits:
 
     def sample(self) -> None:
         total, now = waited_s(self.pids), time.monotonic()
-        # nothing ran here either: of a machine that is emulated, the host may tell why
+        # nothing ran here either: if the machine is emulated, the host may be the cause
         gap = now - self.times[-1] - 2 * PERIOD_S
         self.times.append(now)
         self.lost.append(max(total - self.total, gap, 0))
         self.total = total
 
     def lost_s(self, begin_s: float, end_s: float) -> float:
-        """How much of that time some of the threads may have waited."""
+        """The part of that time during which some of the threads may have waited."""
         ret = 0
         for at in range(bisect.bisect_right(self.times, begin_s), len(self.times)):
             if self.times[at] > end_s + PENDING_S:
@@ -58,7 +58,7 @@ class Waits:
 
 @contextlib.contextmanager
 def recorded(pids: Iterable[int]) -> Iterator[Waits]:
-    """Samples are taken meanwhile."""
+    """Take samples during the block."""
     waits, stop = Waits(pids), threading.Event()
 
     def run() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A client on a socket of the test's own making, and what the daemon counts.
+"""A client on a socket that the test makes, and the daemon's counters.
 
     with talk.Connection(n.client.connect(address)) as c:       # n: a net.Net
         c.get("/a").tier, c.half_close(), c.reset(), …
@@ -50,14 +50,14 @@ def request(target: str, *fields: str, method: str = "GET", version: str = "HTTP
 
 
 def ask(d: daemon.Daemon, *args: Any) -> Any:
-    """The tool's JSON answer."""
+    """The tool's answer in JSON."""
     out = subprocess.run([TOOL, "--control", d.control, "--json", *args],
                          capture_output=True, check=True, timeout=client.WAIT_S).stdout
     return json.loads(out)
 
 
 def text(d: daemon.Daemon, *args: Any) -> str:
-    """What the tool prints for people."""
+    """The tool's output as text."""
     return subprocess.run([TOOL, "--control", d.control, *args], check=True, capture_output=True,
                           text=True, timeout=client.WAIT_S).stdout
 
@@ -65,7 +65,7 @@ def text(d: daemon.Daemon, *args: Any) -> str:
 @contextlib.contextmanager
 def serving(where: Any, wire: str, *options: str, listen: Iterable[str], workers: int = 1,
             **files: Any) -> Iterator[daemon.Daemon]:
-    """A daemon in a namespace, its wire on, with these files; it ends well. Else a Skip."""
+    """A daemon with wire and these files in a namespace, whose end is checked; or a Skip."""
     with where.inside():
         d = daemon.Daemon("--wire", wire, "--workers", str(workers), *options,
                           listen=listen).start()
@@ -84,7 +84,7 @@ def serving(where: Any, wire: str, *options: str, listen: Iterable[str], workers
 
 
 def ask_itself(d: daemon.Daemon, cmd: str) -> Any:
-    """What the daemon answers to a command, without the tool: where it is asked often."""
+    """The daemon's answer to a command, without the tool, for frequent use."""
     with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as lines:
         s.settimeout(client.WAIT_S)
         s.connect(d.control)
@@ -103,7 +103,7 @@ def hits(d: daemon.Daemon) -> Any:
 
 
 def no_late_sockets(d: daemon.Daemon) -> str | None:
-    """Why no connection of d's is without a socket; None: they are. Wire is on."""
+    """Why d has connections with sockets only; None if not. Wire is on."""
     if ask(d, "status")["late_sockets"] is not None:
         return None
     with open("/proc/kallsyms", encoding="ascii") as f:
@@ -153,7 +153,7 @@ def waits(where: Any, address: tuple, room: int, target: str, body: bytes) -> bo
 
 
 def content(path: str, length: int) -> bytes:
-    """A body that tells which file it is of, and where in it each byte is."""
+    """A body whose bytes identify the file and their place in it."""
     unit = f"[{path}:%06d]"
     out, at = [], 0
     while at < length:

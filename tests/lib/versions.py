@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Files that change, and how soon two daemons that serve them answer with what they are.
+"""Files that change, and the time until two daemons serve the new version.
 
     ktap.run(globals(), setup=versions.begin, teardown=versions.end)
 
@@ -8,9 +8,9 @@
         w.change(old, lambda: versions.put("a", new), new)
 
 The promise is PROMISE_S after the change has completed, and later by what the daemons
-then wait for a CPU. A version of a file is its number, one line of nine bytes again and
-again, so that each body tells which version it is and whether it is one. One of the
-daemons has wire on lo, where that can be.
+then wait for a CPU. A version of a file is its number, repeated as a line of nine bytes, so
+that each body shows its version, and whether it is only one version. One of the daemons has
+wire on lo, if possible.
 """
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def version(lines: int | None = None) -> bytes:
 
 
 def whole(body: bytes) -> bool:
-    """Is it one version, and nothing else?"""
+    """Whether it is exactly one version."""
     return not body or len(body) % 9 == 0 and body == body[:9] * (len(body) // 9)
 
 
@@ -98,14 +98,14 @@ class Watcher:
             c.close()
 
     def cached(self, want: bytes) -> None:
-        """Until each daemon answers with want from its cache."""
+        """Wait until each daemon answers with want from its cache."""
         for c, tier in zip(self.clients, ("user", "wire")):
             deadline = time.monotonic() + client.WAIT_S
             while not (daemon.is_tier((r := c.get(self.path)).tier, tier) and r.body == want):
                 assert time.monotonic() < deadline, f"{self.path}: not cached: {r!r}"
 
     def fresh(self, want: bytes | int, done: float) -> None:
-        """done: when the change had completed. want: a body, or a status."""
+        """done: the time at which the change was complete. want: a body, or a status."""
         waited = stalls.waited_s(pids())
         for c in self.clients:
             stalest_s, last = self.answers(c, want, done)
@@ -117,7 +117,7 @@ class Watcher:
 
     def answers(self, c: client.Client, want: bytes | int,
                 done: float) -> tuple[float, client.Response | None]:
-        """Ask until it is right, and stays so; the last answer that was not, and its age."""
+        """Send requests until the answer stays right; the last wrong answer, and its age."""
         right, first, stalest_s, last = 0, None, 0.0, None
         while right < ANSWERS:
             asked = time.monotonic()
@@ -133,7 +133,7 @@ class Watcher:
         return stalest_s, last
 
     def change(self, old: bytes | int, fn: Callable[[], Any], want: bytes | int) -> None:
-        """From old (cached, or a status) by fn() to want."""
+        """Change from old (cached, or a status) to want by fn()."""
         if isinstance(old, bytes):
             self.cached(old)
         else:

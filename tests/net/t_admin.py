@@ -170,7 +170,7 @@ def promtool(*words, text=None):
 
 
 def t_promtool_has_nothing_to_say_of_metrics():
-    """Of a daemon with hosts, upstreams and requests, so that each family is there."""
+    """The metrics of a daemon with hosts, upstreams and requests, so that each family exists."""
     with origin.Origin() as o:
         text = (f'upstream "app" {{\n server = "{o.url}"\n}}\n'
                 'host "one.example" {\n root = "{root}"\n}\n'

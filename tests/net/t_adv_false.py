@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Segments that TCP would not believe, or not take for what they seem: wire does
+"""Segments that TCP would reject, or would not accept for what they seem to be: wire does
 not either, though most of them never reach TCP."""
 import os
 import sys
@@ -51,7 +51,7 @@ def t_fin_and_request_again_after_a_lost_reply():
 
 
 def false_acknowledgement(forge):
-    """Of a reply that was lost, and not the client's: its request again gets the reply."""
+    """A lost reply, acknowledged by somebody else: the client's repeated request gets the reply."""
     def script(s):
         c = s.connect()
         s.hit(c, OTHER)
@@ -86,7 +86,7 @@ def t_blind_acknowledgement():
 
 
 def t_blind_duplicate_acknowledgements():
-    """The same of three duplicates: they show no loss."""
+    """The same with three duplicates: they show no loss."""
     def script(s):
         c = s.connect()
         s.hit(c, OTHER)

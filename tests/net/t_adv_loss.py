@@ -91,7 +91,7 @@ def t_reply_lost_three_times():
 
 
 def t_reset_by_who_has_not_acknowledged():
-    """Nobody's to send again: no worker goes on looking for who has that connection."""
+    """There is nothing to send again, and no worker continues to search for that connection."""
     adversary.needs_socket("no worker has the connection")
     def unacknowledged():
         words = maps.array(stage.daemons["wire"].pid, "tbg_conns")
@@ -287,7 +287,7 @@ def t_duplicate_acknowledgements_of_a_lost_reply():
 
 
 def t_old_acknowledgements_come_late():
-    """Of before, within and behind what wire sent: nothing is sent again for them."""
+    """Numbers before, within and behind wire's bytes: they cause no repetition."""
     def script(s):
         c = s.connect()
         s.hit(c, HIT)
@@ -343,7 +343,7 @@ def t_request_lost_within_a_burst():
 
 
 def t_request_lost_behind_a_reply_under_way():
-    """What came behind it is reported where it stands, though wire's request is not."""
+    """Later data is reported at its place, although wire's request is not."""
     adversary.needs_socket("what comes too early is kept by nobody")
     def script(s):
         c = s.connect()

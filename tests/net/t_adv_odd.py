@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Scripts of clients that are odd but legal: options, windows, marks, shapes.
+"""Scripts of unusual but legal clients: options, windows, marks, shapes.
 
 Where wire may answer, it must do so in one segment; where it may not, the
 daemon does, and wire answers the next plain request as if nothing had been.
@@ -247,7 +247,7 @@ def t_congestion_experienced():
 
 
 def t_congestion_experienced_without_ecn():
-    """Of a network that marks what is not capable: passed up all the same."""
+    """Marks of a network on a connection without ECN: the segment is passed up nevertheless."""
     def script(s):
         c = s.connect()
         s.hit(c, OTHER)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Scripts of what happens between the ends: path MTU, VLANs, interfaces, daemons.
+"""Scripts of changes between the ends: path MTU, VLANs, interfaces, daemons.
 
 A router's word about a segment reaches the socket in its own numbers; a
 connection outlives its interface's absence and its daemon's end.
@@ -110,7 +110,7 @@ def t_fragmentation_needed_for_wire_s_reply():
 
 
 def t_forged_fragmentation_needed():
-    """Of numbers that were never sent, or have long come: nothing changes."""
+    """Errors with numbers that were never sent, or were acknowledged long ago: no change."""
     def script(s):
         forget_path()
         c = s.connect()
@@ -459,7 +459,7 @@ def t_draining_daemon_ends_at_once_if_told_twice():
 
 
 def t_daemon_told_twice_resets_who_has_not_read_all():
-    """What a socket goes on to send without wire would be taken for other bytes of the stream."""
+    """Bytes that a socket continues to send without wire would have the place of other bytes."""
     adversary.needs_socket("no client has a socket to close")
     for family in (4, 6):
         for flags in (None, "FP."):

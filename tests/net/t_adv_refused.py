@@ -72,7 +72,7 @@ def t_vlan_that_is_not_the_connections():
 
 
 def t_length_zero():
-    """Of a packet that is no BIG TCP."""
+    """A jumbo length in a packet that is not BIG TCP."""
     is_refused(lambda s, c: s.st.frame(s.family, without_length(s.family, packet(s, c))))
 
 
@@ -133,7 +133,7 @@ def t_data_out_of_window_does_not_end_wire():
 
 
 def t_acknowledgement_one_below_the_window():
-    """Of a lost reply, which its client then still gets."""
+    """With a lost reply, which its client then still receives."""
     def script(s):
         c = s.connect()
         s.hit(c, OTHER)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Crowds of connections: every slot of a connection comes back, none is used twice.
+"""Crowds of connections: every slot of a connection is returned, and none is used twice.
 
 The clients are a few bytes each, without sockets: rawtcp answers for them. More
 of them, on sockets: t_scale.py. TBG_CONNECTIONS says how many in all.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Scripts of windows that are odd but legal: zero, shrinking, filled by replies, unread."""
+"""Scripts of unusual but legal windows: zero, shrinking, filled by replies, unread."""
 import fcntl
 import os
 import socket
@@ -225,7 +225,7 @@ def t_window_that_a_reply_under_way_takes_its_share_of():
 
 
 def opened(s, c, window):
-    """What acknowledges the reply opens the window, and the answer to OTHER comes: no probe."""
+    """The reply's acknowledgement opens the window, and the answer to OTHER is sent: no probe."""
     assert not any(x.data for x in c.pending())
     c.window = window
     c.send(flags=".")
@@ -239,7 +239,7 @@ def opened(s, c, window):
 
 
 def t_window_that_a_reply_under_way_fills():
-    """What acknowledges the reply opens it, and the socket hears of that: it sends no probe."""
+    """The acknowledgement of the reply opens it, and the socket is notified: it sends no probe."""
     def script(s):
         size = len(s.hit(s.connect(), FULL).raw)
         c = s.connect(wscale=None, window=size)
@@ -252,7 +252,7 @@ def t_window_that_a_reply_under_way_fills():
 
 
 def opens(s, how, window):
-    """What acknowledges a reply, behind a request in two pieces, opens the window: no probe."""
+    """A reply's acknowledgement, behind a request in two pieces, opens the window: no probe."""
     size = len(s.hit(s.connect(), FULL).raw)
     c = s.connect(wscale=None, window=window or size)
     read = c.read

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A FastCGI server that gets everything wrong, and what it may do: padding, pieces, early ends."""
+"""A FastCGI server with all kinds of faults, and with unusual legal answers: padding, pieces."""
 import hashlib
 import itertools
 import os
@@ -309,7 +309,7 @@ def t_a_client_that_leaves_aborts_the_request():
 
 
 def t_stale_connections_are_tried_again():
-    """What the server has closed meanwhile costs no idempotent request."""
+    """A connection that the server has closed meanwhile loses no idempotent request."""
     p, q = path(), path()
     f.on(p, answer(b"A: b\n\nx"))
     f.on(q, END, answer(b"A: b\n\ny"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Upstreams that misbehave: what the client gets, what is stored, what is reused."""
+"""Upstreams that misbehave: the answer to the client, storing, and reuse of connections."""
 import contextlib
 import functools
 import itertools

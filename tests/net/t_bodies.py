@@ -41,7 +41,7 @@ def buffered(*options):
 
 
 def fds(d):
-    """What the daemon has open, by what it is."""
+    """The daemon's open descriptors, by kind."""
     names = {}
     for fd in os.listdir(f"/proc/{d.pid}/fd"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The shared cache of RFC 9111 where threads, time or a broken origin are part of
+"""The shared cache of RFC 9111 in cases in which threads, time or a broken origin are part of
 the rule. What can be told as requests in turn is in t_rules9111.py.
 """
 import contextlib
@@ -203,7 +203,7 @@ def t_rest_that_is_cut_off_is_502_and_not_stored():
 
 
 def t_parts_at_random_are_always_the_right_bytes():
-    """Of an origin that changes what it has now and then."""
+    """Responses of an origin that changes its content from time to time."""
     rand = random.Random(9111)
     p, versions = path(), [rand.randbytes(3000)]
 

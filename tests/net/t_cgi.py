@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""CGI: what a program sees and may do, its limits, and that nothing of it stays."""
+"""CGI: the environment and rights of a program, its limits, and that it leaves nothing."""
 import itertools
 import os
 import signal
@@ -310,7 +310,7 @@ def t_an_error_page_is_no_source():
 
 
 def t_errors_in_place_of_an_answer_have_the_location_s_pages():
-    """What a program says itself is never replaced, whatever it is."""
+    """An error response of the program itself is never replaced."""
     text = TEXT.replace("%s", 'cgi-time = "1s" error-page = {"403 404 502 503 504 /e.html"}')
     with Programs("", text + "%s") as p:
         p.write("e.html", b"<p>page")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Programs of CGI that fail, hang, flood or fork: their limits, and that nothing of them stays."""
+"""CGI programs that fail, hang, flood or fork: their limits, and that they leave nothing."""
 import itertools
 import os
 import pwd
@@ -89,7 +89,7 @@ def t_an_answer_without_a_body_ends_no_program():
 
 
 def t_a_body_of_an_answer_without_one_ends_no_program():
-    """Nobody is sent it, and nobody is held up by it."""
+    """No client receives it, and it delays none."""
     for method, head in (("HEAD", "A: b"), ("HEAD", "Content-Length: 8"), ("GET", "Status: 204"),
                          ("GET", "Status: 304")):
         name = f"on{next(_names)}"

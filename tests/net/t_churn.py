@@ -75,7 +75,7 @@ def end():
 
 
 def beside(name):
-    """Of the same file system, and out of reach."""
+    """A folder on the same file system that is not served."""
     return os.path.join(user.folder, "beside", name)
 
 
@@ -179,7 +179,7 @@ def pwrite(path, rng):
 
 
 def rewrite(path, rng):
-    """As an editor or a shell does: emptied, then written."""
+    """Like an editor or a shell: truncate, then write."""
     want, data = fresh(path, rng)
     fds = []
     path.do((want[0], 0), lambda: fds.append(os.open(file_of(path), os.O_WRONLY | os.O_TRUNC)),
@@ -236,7 +236,7 @@ def create(path, rng):
 
 
 def longer(path, rng):
-    """As cp does: emptied, then written, and more than there was."""
+    """Like cp: truncate, then write more than before."""
     want, data = fresh(path, rng, path.model.want[1] + LARGE)
     put(path.at, data)
     path.become(want, 0, 0)
@@ -267,7 +267,7 @@ def change_one(path, rng):
 
 
 class Folder:
-    """Those that move as a whole, with all the paths in them."""
+    """Folders that move as a whole, with all paths in them."""
     def __init__(self, nr, paths):
         self.at, self.paths = os.path.join(user.root, f"d{nr}"), paths
         self.away = os.path.join(user.folder, "away", f"d{nr}")
@@ -313,7 +313,7 @@ def pick(rng, nr):
 
 
 class Asker:
-    """What one process asks one daemon, and what it is told."""
+    """The requests of one process to one daemon, and the answers."""
     def __init__(self, address, names, seed):
         self.address, self.names, self.rng = address, names, random.Random(seed)
         self.got = []           # (path, asked, answered, tier, what)

@@ -110,7 +110,7 @@ def t_curl():
 
 
 def t_curl_without_wire():
-    """What a person would try that is not wire's."""
+    """Requests that a person would try and wire does not answer."""
     for url, large in zip(urls(), urls("large.html")):
         assert tool("curl", "-sS", "--fail", large).encode() == LARGE
         assert tool("curl", "-sS", "--fail", "--http1.0", url).encode() == BODY

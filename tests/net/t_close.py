@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The ends of connections that wire has answered on: FIN, RST, ports used again."""
+"""The end of connections on which wire has answered: FIN, RST, reused ports."""
 import contextlib
 import errno
 import os

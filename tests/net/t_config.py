@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The configuration file: what it may say, how a mistake is told, what comes of it."""
+"""The configuration file: its grammar, messages about mistakes, and its effect."""
 import os
 import shutil
 import subprocess
@@ -308,7 +308,7 @@ def t_a_typing_error_is_told_what_was_meant():
 
 
 def included(main, files):
-    """As check(), with files beside the configuration."""
+    """Like check(), with files beside the configuration."""
     top = os.path.join(folder, "in[c]")         # a name that would be a pattern
     os.makedirs(top, exist_ok=True)
     for name, text in files.items():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""`toboggan connections`: who is connected, what each waits for, and that the list holds up
+"""`toboggan connections`: the clients, what each waits for, and that the list delays
 nobody."""
 import contextlib
 import json

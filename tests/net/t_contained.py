@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""In a container: below Docker's default seccomp profile, and below the one we ship.
+"""In a container: below Docker's default seccomp profile, and below that of the package.
 
 With TBG_IMAGE, a layout of `make image`, also the image itself: its files as root, what
 it says to run, as the user it names. `make check-image` gives it.
@@ -84,7 +84,7 @@ def blob(layout, digest):
 
 
 def image_config(layout):
-    """What the image says is run."""
+    """Run the command of the image."""
     with open(os.path.join(layout, "index.json"), encoding="utf-8") as f:
         index = json.load(f)
     manifest = next(blob(layout, x["digest"]) for x in index["manifests"]
@@ -116,7 +116,7 @@ wait $daemon
 
 
 def from_the_image(profile):
-    """What its daemon says below a profile, where clients get its site."""
+    """The messages of its daemon below a profile, while it serves its site."""
     layout = os.environ.get("TBG_IMAGE")
     if not layout:
         raise ktap.Skip("no image: see make check-image")

@@ -559,7 +559,7 @@ def t_wrong_usage_exits_2():
 
 
 def t_without_stdin_stdout_and_stderr():
-    """What cannot be said is an error, and goes into no descriptor of the tool's own."""
+    """Output that cannot be written is an error, and goes to no other descriptor."""
     for closed, want in (("<&-", 0), (">&-", 1), ("2>&-", 0), ("<&- >&- 2>&-", 1)):
         for args in (["status"], ["--json", "status"], ["top", "--once", "--interval", "100ms"],
                      ["--json", "top", "--interval", "100ms"]):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""More clients than there is room for, or too few descriptors: some wait, some give way."""
+"""More clients than there is room for, or too few descriptors: some wait, others are closed."""
 import contextlib
 import json
 import os
@@ -32,7 +32,7 @@ def stats(d):
 
 
 def t_connections_max_is_exact():
-    """Whoever is beyond it waits, and is served when one of the others goes."""
+    """Further clients wait, and are served when one of the others leaves."""
     for most, workers, listen in ((1, 1, 1), (1, 4, 1), (7, 2, 3), (40, 2, 1)):
         options = ("--tiers", "user", "--connections-max", str(most), "--workers", str(workers))
         with running(daemon_of(*options, listen=("127.0.0.1:0",) * listen)) as d:
@@ -262,7 +262,7 @@ def t_wire_answers_beyond_the_limit():
 
 
 def lower_files(d, nr):
-    """As the daemon's own user: root may lack the capability."""
+    """Run as the daemon's own user: root may lack the capability."""
     with open(f"/proc/{d.pid}/status", encoding="ascii") as f:
         fields = dict(x.split(":", 1) for x in f)
     uid, gid = (fields[x].split()[0] for x in ("Uid", "Gid"))

@@ -42,7 +42,7 @@ def again(c):
 
 
 def status(d, source):
-    """The same of a new connection from there, its status alone."""
+    """The status of an answer on a new connection from that address."""
     with ask(d, source) as c:
         r = again(c)
         return r and r.status

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""How long a daemon that is told to end waits for clients, with wire, that take slowly.
+"""How long a draining daemon waits for slow clients, also with wire.
 
 What a client has got by then is the beginning of the right answer, or all of it.
 """

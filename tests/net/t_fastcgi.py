@@ -375,7 +375,7 @@ def t_concurrent_requests_are_each_answered():
 
 
 def written(at):
-    """What a program has written there, to its full stop."""
+    """The text that a program has written there, up to its final period."""
     deadline = time.monotonic() + client.WAIT_S
     while True:
         if os.path.exists(at):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Rule sets that hosts have: a client that the user tier serves is served without a socket, too.
+"""Rule sets of hosts: a client that the user tier serves is served without a socket, too.
 
 Each is loaded, then a daemon of the user tier and one of connections without a socket play the
 same dialogue: hits, a miss, hits until the connection is given back, a miss, a large answer. What
@@ -240,7 +240,7 @@ def miss():
 
 
 def dialogue(c):
-    """Whoever answers: every byte, on one connection, to its end."""
+    """Every byte of the answers of all tiers, on one connection, to its end."""
     for _ in range(2):
         for _ in range(3):
             assert c.get("/hit").body == HIT
@@ -330,7 +330,7 @@ def t_conntrack_that_forgets_within_a_second():
 
 
 def tracked(c):
-    """What conntrack knows of the connection. A socket that is used would be known anew."""
+    """The connection's entry in conntrack. A socket in use would make a new one."""
     with n.server.inside(), open("/proc/thread-self/net/nf_conntrack", encoding="ascii") as f:
         return [line for line in f if f"sport={c.s.getsockname()[1]} " in line]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""SYNs from forged addresses: nothing is kept of them, and who has connected notices nothing.
+"""SYNs from forged addresses: they take no memory, and connected clients notice nothing.
 
     TBG_FLOOD=1000000           SYNs, from addresses that nobody has
 
@@ -59,7 +59,7 @@ def folded(total):
 
 
 def syns(count):
-    """That many frames, each of another address or port."""
+    """That many frames, each from another address or port."""
     link = n.links[0]
     other, own = (bytes.fromhex(json.loads(ns.run("ip", "-j", "link", "show",
                                                   link.name))[0]["address"]
@@ -94,7 +94,7 @@ def flood(count):
 
 
 def kept():
-    """What the daemon, its maps and the kernel have of connections."""
+    """The connections in the daemon, its maps and the kernel."""
     listed = talk.ask(d, "connections", "--limit", "1")["total"]
     half_open = [x for x in n.server.sockets(PORT) if x[0] == "SYN_RECV"]
     return listed, len(half_open), talk.ask(d, "status")["late_sockets"]["births"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A file that changes is never answered stale, and never half old, half new.
+"""A file that changes: no answer is stale, and none mixes two versions.
 
 The promise is 100 ms after the change has completed (tests/lib/versions.py). Both daemons
 are asked all the time while the folder changes.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Files that change while much else does: no answer is stale, and none is half old, half new.
+"""Files that change under load: no answer is stale, and none mixes two versions.
 
 A write in place is not atomic in Linux itself: what a reader gets during it may be both.
 That is allowed here until the promise is due (tests/lib/versions.py), and then not any more.
@@ -62,7 +62,7 @@ def next_tick():
 
 
 def t_two_writes_within_a_tick():
-    """As long as each other, so that nothing tells them apart; and no inotify for a link."""
+    """Versions of equal length, and a link, which inotify does not cover."""
     if versions.no_mounts:
         raise ktap.Skip(versions.no_mounts)
     os.mkdir(at("tick"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Megabytes through bad networks: every body by its hash, and nobody waits longer.
+"""Megabytes through bad networks: every body by its hash, and no client waits longer.
 
 Responses of 1 to 14 KiB, most of them wire's, between misses, ranges, 304s, large
 objects and new connections; the same crowd asks a daemon with wire and one without,
@@ -77,7 +77,7 @@ def end():
 
 
 class Asker:
-    """What the crowd asks: the same order with wire and without."""
+    """The requests of the crowd, in the same order with wire and without."""
 
     def __init__(self, name, budget):
         self.order = random.Random(f"{name} {bad_network.SEED}")

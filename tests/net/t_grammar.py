@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""One grammar, whatever answers: a file, an upstream, a module, a program."""
+"""One grammar for every handler: a file, an upstream, a module, a program."""
 import os
 import shutil
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Ways round wire's programs, taken while a connection that has had hits downloads.
+"""Ways around wire's programs, during a download on a connection that has had hits.
 
 Whatever lets a segment leave without translation ends the connection by a reset at once:
 the client has the right bytes up to there, and an error. Never other bytes, never silence.
@@ -274,7 +274,7 @@ def t_conntrack_before_wire():
 
 
 def through_a_tunnel(*kind):
-    """What it wraps is what wire has translated on it, and passes wire on tbg0 again."""
+    """Its payload was translated by wire on it, and passes wire on tbg0 again."""
     with net.Net() as n:
         link = n.links[0]
         for ns, local, remote, ip in ((n.server, link.server4, link.client4, "10.98.0.1/24"),

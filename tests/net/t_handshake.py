@@ -101,7 +101,7 @@ def hit(c, request, body):
 
 
 def until_fin(c):
-    """What the server says up to its FIN, which is acknowledged; no reset."""
+    """The server's bytes up to its FIN, which is acknowledged; no reset."""
     while c.fin is None:
         seg = c.next("FIN")
         assert not seg.bits & rawtcp.RST, f"reset: {seg}"
@@ -131,7 +131,7 @@ def closed(c):
 # --- what overtakes ------------------------------------------------------------
 
 def t_second_half_of_a_request_overtakes_the_handshake():
-    """Nobody keeps it, nobody resets it: the client sends it again, behind the first."""
+    """It is neither kept nor answered with a reset: the client repeats it after the first."""
     for family, kind in WAYS:
         c = syn(family, **kind)
         for _ in range(2):
@@ -164,7 +164,7 @@ def t_fin_overtakes_the_request():
 
 
 def t_last_ack_of_the_handshake_is_lost():
-    """What comes instead begins the connection: a request, one with a FIN, a FIN alone."""
+    """The next segment begins the connection: a request, one with a FIN, a FIN alone."""
     for family, kind in WAYS:
         c = syn(family, **kind)
         hit(c, HIT, "/hit")
@@ -179,7 +179,7 @@ def t_last_ack_of_the_handshake_is_lost():
 
 
 def t_segments_of_no_connection_are_reset():
-    """As the kernel does: its client may have slept for a day."""
+    """Like the kernel: its client may have slept for a day."""
     for family, ts in itertools.product((4, 6), (True, False)):
         for flags, data in ((".", b""), ("P.", HIT), ("F.", b"")):
             resets = 0

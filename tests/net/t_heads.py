@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What real clients send (clients/) is answered by wire when the object is there.
+"""Requests of real clients (clients/) are answered by wire if the object is cached.
 
 Each head goes to a daemon with wire and to one without; the answers are the
 same but for Date and Cache-Status, and the first one's is a hit of wire. It asks

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Access logs of hosts: which line goes where, at a rotation and a reload too."""
+"""Access logs of hosts: each line is in the right file, also at a rotation and a reload."""
 import json
 import os
 import pwd

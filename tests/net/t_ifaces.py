@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Interfaces that go and come back, have several names, or are many."""
+"""Interfaces that disappear and return, have several names, or are many."""
 import contextlib
 import os
 import signal
@@ -67,7 +67,7 @@ def t_interface_that_goes_is_missed_until_it_is_back():
 
 
 def t_interface_that_goes_while_the_daemon_drains():
-    """What its connections have yet to get needs translation as before: that, or a reset."""
+    """The rest of its connections' bytes is translated as before, or the connection is reset."""
     large = talk.content("large", 8 << 20)
     with net.Net(links=1) as n, serving(n.server, "tbg0") as d:
         d.write("large", large)

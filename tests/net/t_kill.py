@@ -517,7 +517,7 @@ def t_two_daemons_on_one_interface():
 
 
 def t_two_daemons_with_one_pid():
-    """Of containers that share the host's interfaces: each is its namespace's first process."""
+    """Daemons in containers that share the host's interfaces: each is PID 1 of its namespace."""
     alone = ("unshare", "--pid", "--fork")
     ds = []
     try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Connections that have no socket: who answers, who takes over, what is left."""
+"""Connections without a socket: answers, hand-over, and what they leave behind."""
 import contextlib
 import os
 import shutil
@@ -56,7 +56,7 @@ def begin():
 
 
 def slow():
-    """What the machine was too slow for: wire repeats what is not acknowledged for 200 ms."""
+    """Repetitions on a slow machine: wire repeats bytes that are not acknowledged for 200 ms."""
     return talk.late(d) + talk.counts(d)["REPEAT"]
 
 
@@ -89,7 +89,7 @@ def late():
 
 
 def sockets():
-    """Of the server's port, those that are connected."""
+    """The connected sockets of the server's port."""
     return [x for x in n.server.sockets(PORT) if x[0] not in ("LISTEN", "TIME_WAIT")]
 
 
@@ -226,7 +226,7 @@ def filtered(*rules):
 
 
 def t_kernel_answers_syns_where_a_filter_could_refuse_them():
-    """And wire takes the connection over at the client's next segment, without a socket."""
+    """Wire takes the connection over at the client's next segment, without a socket."""
     with filtered():
         assert late()["syns"] == "the kernel", late()
         n.server.over(PORT)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Lists and limits of clients where connections have no socket until their first miss.
+"""Lists and limits of clients, with connections that have no socket until their first miss.
 
 Whoever answers the SYN: what a client with sockets would be refused, it is refused.
 """
@@ -53,7 +53,7 @@ def open_of(d):
 
 
 def status(c):
-    """Of the answer to a request; None: closed or reset without one."""
+    """The status of the answer to a request; None: closed or reset without one."""
     try:
         return c.get("/hit").status
     except (ConnectionError, EOFError):
@@ -85,7 +85,7 @@ def t_connections_without_a_socket_count():
 
 
 def t_connections_with_a_socket_and_without_count_together():
-    """And those that change hands, there and back, count once."""
+    """Connections that are handed over and given back count once."""
     with serving("--limit-connections", str(MOST), "--give-back", "1") as (d, connect):
         for turn in range(3):
             held = [connect() for _ in range(MOST)]

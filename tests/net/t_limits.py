@@ -65,7 +65,7 @@ def t_idle_connections_end():
 
 
 def t_idle_time_begins_with_a_hit_of_wire():
-    """Of a connection that has asked the daemon for nothing."""
+    """For a connection that has sent no request to the daemon."""
     with running(daemon_of("--idle-timeout", "1s", "--header-timeout", "60s", wire=True)) as d:
         client.hot(d, "/a.txt")
         c, silent = client.Client(d.address), client.Client(d.address)
@@ -80,7 +80,7 @@ def t_idle_time_begins_with_a_hit_of_wire():
 
 
 def t_probes_of_a_client_keep_no_connection():
-    """Nor does what answers them: only requests count."""
+    """Answers do not count either, only requests."""
     def one(make):
         with running(make("--idle-timeout", "2s", "--header-timeout", "2s")) as d:
             client.hot(d, "/a.txt", "wire" if "tiers wire" in d.ready else "user")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The links by which programs are on tcx: who takes them off, and what outlives the daemon.
+"""The links of programs on tcx: other tools that remove them, and pins after the daemon.
 
 Pinned in bpffs, they stay when the daemon is killed; where no pin can be, programs are
 attached without. An interface that moves to another network namespace keeps none.
@@ -31,7 +31,7 @@ def serving(n, *options, wire="tbg0", port=PORT, **more):
 
 
 def pins(n):
-    """Of daemons in the server's namespace, of whatever users."""
+    """The pins of daemons of all users in the server's namespace."""
     return set(glob.glob(f"/sys/fs/bpf/toboggan-*/{os.fstat(n.server.fd).st_ino}-*"))
 
 
@@ -51,7 +51,7 @@ def hit(n):
 
 
 def on(namespace, name="tbg0"):
-    """What is on the interface's hooks."""
+    """The programs on the interface's hooks."""
     return {hook: progs for (where, hook), progs in namespace.programs().items() if where == name}
 
 
@@ -157,7 +157,7 @@ def t_pins_stay_with_the_killed_and_go_with_the_next():
 
 
 def t_the_folder_of_pins_goes_with_the_last_that_has_it():
-    """Of a user that no other test has a daemon of."""
+    """The folder of a user without a daemon in any other test."""
     user = "54321"
     folder = f"/sys/fs/bpf/toboggan-{user}"
     with net.Net() as n:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Lists of clients that a host, a location or a listener has, beside those of the daemon.
+"""Lists of clients of a host, a location or a listener, beside those of the daemon.
 
 Each test runs on the fast path and without it, and asks for the same bytes.
 """
@@ -91,7 +91,7 @@ def t_hosts_have_lists_of_their_own():
 
 
 def t_lists_of_the_daemon_hold_everywhere():
-    """What a location allows, these deny all the same."""
+    """They deny clients even if a location allows them."""
     def test(d):
         table(d, (("/f.txt", 200, 403), ("/inner/f.txt", 200, 403),
                   ("/inner/open/f.txt", 200, 403)))
@@ -101,7 +101,7 @@ def t_lists_of_the_daemon_hold_everywhere():
 
 
 def t_a_list_that_a_reload_brings_ends_hits():
-    """Of what was in the kernel's cache before, and back again."""
+    """Also for objects that were in the kernel's cache before, and in both directions."""
     def test(d):
         def hot():
             c = conf.Host(d.address, "all.test", source=OUTSIDE)
@@ -135,7 +135,7 @@ def lines(d):
 
 
 def t_what_an_upstream_stored_is_denied_too():
-    """Whoever has fetched it, and however often it was asked for."""
+    """Whichever client has fetched it, and however often it was requested."""
     with origin.Origin() as o:
         o.on("/up/x", origin.reply(200, b"up/x", "Cache-Control: max-age=600"))
         served(f'access-log = "{{folder}}/access.log"\nupstream = "{o.url}"\n'

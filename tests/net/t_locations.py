@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What a location does with its files: fields, indices, listings, error pages, limits, types."""
+"""Settings of a location with files: fields, indices, listings, error pages, limits, types."""
 import os
 import re
 import socket

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel that is booted with lockdown=confidentiality: what is there, and what is said of it.
+"""A kernel booted with lockdown=confidentiality: the tiers, and the messages about them.
 
 From Linux 6.2 on, the kernel's tiers read its memory by loads in place of a helper that
 lockdown forbids; before, the user tier is alone, and `toboggan probe` names the cause.
@@ -31,7 +31,7 @@ def begin():
 
 
 def reads():
-    """What probe has of it: {"state": …}"""
+    """The result of probe for it: {"state": …}"""
     done = subprocess.run([daemon.TOOL, "--json", "probe"], capture_output=True, text=True,
                           check=False)
     return next(x for x in json.loads(done.stdout)["features"] if x["name"] == "reads")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The access log of a running daemon: one line per request, whoever answered."""
+"""The access log of a running daemon: one line per request of any tier."""
 import json
 import os
 import re

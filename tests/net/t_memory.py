@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The formula for memory in Documentation/operating/sizing.rst, held against a daemon.
+"""The formula for memory in Documentation/operating/sizing.rst, compared with a daemon.
 
 It is a bound: what is measured is never more, and of what is resident from the start
 not much less.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""On one connection: files, upstreams, modules and POSTs at random, each in its turn.
+"""Files, upstreams, modules and POSTs at random on one connection, answered in order.
 
 Every answer says which request it is of, so that one too many, too few, or in
 another's place is seen at once. TBG_MIXED requests (20000) with wire, as many with

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Modules: what the examples do, what the API does, and that a bad one harms nobody."""
+"""Modules: the examples, the API, and that a faulty module harms no other request."""
 import concurrent.futures
 import contextlib
 import os
@@ -296,7 +296,7 @@ def t_what_it_said_before_is_in_the_log():
 
 
 def t_a_post_that_its_worker_vanishes_in_is_not_sent_again():
-    """Nobody knows what it has done: a GET may be sent to another worker (RFC 9110 9.2.2)."""
+    """Its effects are unknown: a GET may be sent to another worker (RFC 9110 9.2.2)."""
     with origin.Client(d.address) as c:
         for how in ("kill", "exit"):
             for method, nr in (("POST", 1), ("PATCH", 1), ("GET", 2)):
@@ -566,7 +566,7 @@ def t_a_child_of_a_module_ends_with_the_daemon():
 
 
 def t_with_and_without_the_fast_path():
-    """The same bytes, but for Date and what says who answered."""
+    """The same bytes, except for Date and Cache-Status."""
     answers = []
 
     def note(m):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""One fetch for many requests that want the same response, and what becomes of it without them."""
+"""One fetch for many requests for the same response, and its end when they leave."""
 import concurrent.futures
 import contextlib
 import itertools
@@ -160,7 +160,7 @@ def t_head_and_ranges_have_nobody_wait():
 
 
 def t_a_slow_fetch_stays_the_only_one():
-    """Whoever waits does so as long as it makes progress, from the first to the last byte."""
+    """Other requests wait as long as it makes progress, from the first to the last byte."""
     head, body, ended = path(), path(), threading.Event()
 
     def late(c, r):

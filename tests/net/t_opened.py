@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Files too large for the cache are kept open while they are asked for.
+"""Files too large for the cache are kept open while they are requested.
 
 What t_fresh.py promises of cached files is promised of these: its changes, with
 bodies beyond 64 KiB, each made while the daemon holds the file open. What a

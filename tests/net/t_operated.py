@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What monitoring sees of a busy daemon, and what it costs: minutes, so for check-all.
+"""The metrics of a busy daemon and their cost. It takes minutes, so it is for check-all.
 
     TBG_REQUESTS=1000000    mixed ones, whose sums are compared with the access log
     TBG_SCRAPERS=1000       clients that ask for the metrics at one time

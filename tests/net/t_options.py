@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What the daemon is told, what it lacks, and who it is once it runs.
+"""Options of the daemon: accepted and refused values, and messages about what is missing.
 
 A mistake is one line on stderr that names the option, the value and what is
 accepted, and exit 2; something that is missing is named, and exit 1.
@@ -248,7 +248,7 @@ def t_what_cannot_be_used_is_told_with_its_line():
 
 
 def t_what_is_missing_in_a_file_is_missing():
-    """As on the command line; --check has one status for every fault."""
+    """Like on the command line; --check has one status for every fault."""
     path, none = os.path.join(folder, "missing.conf"), "/nonexistent/x"
     for text in (f'root = "{none}"\n', f'host a {{ root = "{none}" }}\n',
                  f'root = "/"\nbody-folder = "{none}"\n'):
@@ -456,7 +456,7 @@ def t_nothing_is_left_of_a_start_that_failed():
 
 
 def t_without_stdin_stdout_and_stderr():
-    """What is said must not go into a descriptor of the daemon's own."""
+    """Messages must not go to another descriptor of the daemon."""
     control = os.path.join(folder, "bare.sock")
     d = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', daemon.BINARY,
                           *base(control=control)])
@@ -543,7 +543,7 @@ def daemon_of_nobody(*options):
 
 
 def serves(d, why=None):
-    """The same server; one line says why wire is off."""
+    """The same server; one line gives the reason why wire is off."""
     d.write("index.html", b"front\n")
     lines = [x for x in d.lines if "wire is off" in x]
     assert len(lines) == (why is not None), d.lines
@@ -563,7 +563,7 @@ def t_without_bpf_it_is_the_same_server():
 
 
 def t_any_subset_of_the_tiers():
-    """Those are off that are not named; user is on, named or not."""
+    """Tiers that are not named are off; user is always on."""
     subsets = [some for nr in (1, 2, 3)
                for some in itertools.combinations(("wire", "sock", "user"), nr)]
     for named in (*subsets, ("user", "sock", "wire")):      # in any order

@@ -177,7 +177,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def look(path, width, steps=SHOWN, mode="up", name=None, height=1500, dark=False):
-    """What the steps found in the page; a picture of it, if it has a name."""
+    """The findings of the steps in the page; takes a picture if it has a name."""
     browser = shutil.which("chromium")
     if not browser:
         raise ktap.Skip("no chromium")
@@ -205,7 +205,7 @@ def look(path, width, steps=SHOWN, mode="up", name=None, height=1500, dark=False
 
 
 def good(got, width):
-    """What holds in whatever state: it fits, it can be used, it is one file."""
+    """Properties in every state: the page fits, is usable, and is one file."""
     assert got["width"] == width and got["scroll"] <= width, got
     assert not got["unnamed"] and not got["small"] and got["focusable"] >= 8, got
     assert not got["outside"] and not got["faint"] and not got["bare"], got
@@ -325,7 +325,7 @@ def t_slow_daemon():
 
 
 def t_pictures_of_the_documentation_are_of_this_test():
-    """As wide as the page was; `make pictures` makes them."""
+    """The pictures have the width of the page; `make pictures` makes them."""
     folder = os.path.join(ktap.ROOT, "Documentation/operating")
     with open(os.path.join(folder, "monitoring.rst"), encoding="utf-8") as f:
         names = re.findall(r"^\.\. image:: (\S+)$", f.read(), re.M)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What upstreams answer, from the kernel: the same bytes as the daemon's own
+"""Responses of upstreams, sent by the kernel tiers: the same bytes as the daemon's own
 hits, Age to the second, and never a moment longer than it may be.
 
 Two daemons ask one origin: d answers at the packet, u is the user tier alone.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What is put into the cache and taken out of it by hand, and what is told of it."""
+"""Warming and purging the cache by hand, and the tool's output about it."""
 import json
 import os
 import pty

@@ -230,7 +230,7 @@ def phases(d, source):
 
 
 def unasked(d, source):
-    """What a new connection from there is answered before it asks; None: a reset."""
+    """The answer to a new connection from there before any request; None: a reset."""
     try:
         with client.Client(d.address, source=source) as c:
             r = c.response()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""SIGHUP: another configuration for a daemon that goes on serving."""
+"""SIGHUP: a new configuration for a daemon that continues to serve."""
 import fcntl
 import json
 import os
@@ -487,7 +487,7 @@ def t_reload_needs_a_configuration():
 
 
 def t_names_are_looked_up_beside_everything_else():
-    """What the control thread does goes on while a name server does not answer."""
+    """The control thread continues its work while a name server does not answer."""
     d = Made(ONE)
     names.resolve_by(d, names.SERVED)
     with names.Server() as server, d, origin.Origin() as o, client.Client(d.address) as c:
@@ -532,7 +532,7 @@ def t_descriptors_and_roots_do_not_pile_up():
 
 
 def t_all_roots_can_be_exchanged_at_once():
-    """As many as one configuration may have, again and again; one more is refused."""
+    """The maximum of one configuration, repeatedly; one more is refused."""
     def hosts(release, nr):
         return "".join(f'host "s{i}.x" {{ root = "{{root}}/{release}/s{i}" }}\n' for i in range(nr))
     d = conf.Conf(hosts("one", 256))

@@ -46,7 +46,7 @@ def route(*metrics):
 
 
 def segments(c, request):
-    """Those of a response, acknowledged one by one, and the response."""
+    """The segments of a response, acknowledged one by one, and the response."""
     ret = []
     c.send(request)
     while not c.whole(c.mask, "GET"):
@@ -92,7 +92,7 @@ def t_no_larger_than_the_firewall_lets_the_socket_know():
 
 
 def t_no_more_at_once_than_the_route_allows():
-    """What needs more than its first window is the socket's."""
+    """A response that needs more than the first window is left to the socket."""
     kept_apart()
 
     def script(s):

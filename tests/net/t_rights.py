@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What the daemon, its gateway and its programs may do, and what root does for others."""
+"""The privileges of the daemon, its gateway and its programs, and what root opens for them."""
 import os
 import subprocess
 import sys
@@ -36,7 +36,7 @@ class Programs(conf.Conf):
         os.chmod(os.path.join(self.folder, "programs"), 0o755)
 
     def run(self, text, *arguments):
-        """What a Python program prints."""
+        """The output of a Python program."""
         path = os.path.join(self.folder, "programs", "p")
         with open(path + "~", "w", encoding="ascii") as f:
             f.write(
@@ -140,7 +140,7 @@ def t_programs_do_what_programs_do():
 
 
 def t_no_child_has_a_descriptor_of_bpf():
-    """Nor may it be handed what the daemon may do with maps and programs."""
+    """It cannot obtain the daemon's rights on maps and programs."""
     def has(pid):
         links = [os.readlink(f"/proc/{pid}/fd/{x}") for x in os.listdir(f"/proc/{pid}/fd")]
         return any("bpf" in x or "io_uring" in x for x in links)
@@ -156,7 +156,7 @@ def t_no_child_has_a_descriptor_of_bpf():
 
 
 def t_rights_to_write_anywhere_go_with_the_start():
-    """But those of one process, which the daemon can ask for its log alone."""
+    """Except those of one process, which the daemon can only ask for its log."""
     writers = []
     with Programs("--access-log", "/dev/null") as d:
         def rid(pid):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Connections without a socket, as routes, VRFs and settings of the namespace have them.
+"""Connections without a socket with metrics of routes, VRFs and sysctls of the namespace.
 
 Whatever the client's SYN says and the host is set to, wire's SYN-ACK is the kernel's,
 byte for byte; where wire cannot, the kernel is the one that answers.
@@ -207,7 +207,7 @@ def t_syn_acks_are_the_kernel_s_whatever_it_is_set_to():
 
 
 def df_of(port):
-    """Of an answer's segments."""
+    """The lengths of an answer's segments."""
     c = st.connect(address(4, port))
     c.send(HIT)
     seg = c.next()
@@ -341,7 +341,7 @@ def moved(ns, to, by, via):
 
 
 def ways(family):
-    """Of both links: the server's address, the client's."""
+    """For both links: the server's address, the client's."""
     return [(x.server4, x.client4) if family == 4 else (x.server6, x.client6) for x in n.links]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Many connections on real sockets: each is answered by wire, none leaves a trace.
+"""Many connections on real sockets: wire answers each, and none leaves anything behind.
 
     TBG_CONCURRENT=100000       open at one time
     TBG_CONNECTIONS=1000000     opened and closed, one crowd after the other
@@ -244,7 +244,7 @@ def costs_little(grown):
 
 
 def t_opened_and_closed():
-    """As many connections, flows, embryos and descriptors after it as before; no memory more."""
+    """As many connections, flows and descriptors after it as before, and no more memory."""
     began, nr, again, rss, fds = time.monotonic(), 0, 0, 0, descriptors()
     while nr < TOTAL:
         some, tried = crowd(min(CROWD, TOTAL - nr), 0)

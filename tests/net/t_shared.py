@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What one client was answered, and when another one gets it: never unless the
+"""Whether the answer to one client is sent to another one: never unless the
 response or the location says that it is for everybody. RFC 9111 rule by rule is
 t_rules9111.py, of a daemon that allows all that a location may allow; here it
 allows nothing.

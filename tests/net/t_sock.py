@@ -241,7 +241,7 @@ def hits(c, path):
 
 
 def t_longest_file_and_one_byte_more():
-    """As toboggand(8) says, and what is longer is never stored."""
+    """The limit in toboggand(8); longer bodies are never stored."""
     sock.write("65537.txt", talk.content("65537", 65537))
     with connect() as c:
         hits(c, "/65536.txt")
@@ -260,7 +260,7 @@ def t_answers_that_end_with_a_piece_of_them():
 
 
 def t_longest_answer_and_one_byte_more():
-    """As toboggand(8) says: with a body of 64 KiB, and a head that is long for it."""
+    """The limit in toboggand(8): with a body of 64 KiB, and a long head."""
     body = talk.content("longest", 65536)
 
     def answer(pad):
@@ -497,7 +497,7 @@ def t_ready_is_not_said_before_the_descriptors_of_all_workers_are_there():
 
 
 def t_without_a_mounted_cgroup2():
-    """As within `ip netns exec`, whose new /sys hides where it is mounted."""
+    """As in `ip netns exec`, whose new /sys hides the mount of cgroup2."""
     hidden = 'umount -l -t cgroup2 -a; exec "$0" "$@"'
     d = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted", root=sock.root,
                       prefix=("unshare", "--mount", "sh", "-c", hidden))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Hits of sock in their turn, whatever the send buffer holds, and for connections that rest."""
+"""The order of sock's hits, with any content of the send buffer, and on idle connections."""
 import contextlib
 import ctypes
 import json
@@ -107,7 +107,7 @@ def t_machine_that_keeps_little_unsent():
 
 
 def t_answer_that_the_socket_does_not_take_ends_the_connection():
-    """And nothing of what stands for the request in the kernel's queue is sent."""
+    """Nothing of the placeholder in the kernel's queue is sent."""
     for size in (16000, 65536):
         cut = sum(taken_in_part(size) for _ in range(20 // SHARE))
         ktap.note(f"{cut} ended early")
@@ -323,7 +323,7 @@ def t_send_buffer_that_shrinks_keeps_the_order():
 
 @contextlib.contextmanager
 def before_workers():
-    """What this thread sends is received here and now; the kernel's workers of the CPU wait."""
+    """Packets of this thread are received at once; the kernel's workers of the CPU wait."""
     was = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {0})    # where net.Link steers it
@@ -568,7 +568,7 @@ def t_slots_come_back():
 
 
 def t_hits_beyond_those_that_may_be_on_their_way_are_busy():
-    """Nobody closes here, and the send buffer has room for them all."""
+    """No side closes, and the send buffer has room for all."""
     def some_are_busy():
         client.until(lambda: c.get("/100.txt").tier == "sock", "never a hit of sock")
         before = talk.counts(sock)

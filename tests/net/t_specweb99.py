@@ -140,7 +140,7 @@ def t_specweb99_refuses_what_its_records_do_not_hold():
 
 
 def t_specweb99_fetches_whole_records():
-    """As many as the log's head says, while they are written."""
+    """The number of records in the log's head, while they are written."""
     m, tables = spec99()
     m.write("file_set/dir00000/class0_0", b"x")
     got = []
@@ -171,7 +171,7 @@ def waits_for(f):
 
 
 def t_specweb99_by_a_program():
-    """The same page as the module's, of every file of a directory, exactly."""
+    """Exactly the module's page, for every file of a directory."""
     m, _ = spec99()
     site = subprocess.run([os.path.join(ktap.ROOT, "tools/bench/bench"), "site", "--only",
                            "--folders", "2", m.root], capture_output=True, text=True, check=False)
@@ -219,7 +219,7 @@ def t_specweb99_with_the_tiers_around_it():
 
 
 def advertisement(users, ads, user, last):
-    """What the description says, once more: (id, weight, expired)."""
+    """A second implementation of the description: (id, weight, expired)."""
     wishes = int(users[user * 15 + 6:user * 15 + 14], 16)
     masks = (0x30000000, 0x0f000000, 0x00f00000, 0x000ffc00, 0x000003ff)
     for i in range(1, 361):

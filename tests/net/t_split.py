@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Requests that come in pieces, or are not what they seem: wire changes nothing.
+"""Requests in pieces, and segments that look like requests: wire changes nothing.
 
 The same bytes in the same pieces go to a daemon with wire and to one without.
 Status, answer and what becomes of the connection must be the same.
@@ -160,7 +160,7 @@ def t_get_byte_by_byte():
 
 
 def t_pieces_of_two_connections():
-    """What another connection asks in between has no part in the answer."""
+    """A request of another connection in between does not influence the answer."""
     data = talk.request("/b.txt", "Cookie: " + "c" * 100)
     for port in (WIRE, USER):
         for i in range(1, len(data)):

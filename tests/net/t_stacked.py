@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Where packets pass more than one hook, or belong to somebody else's server.
+"""Packets that pass several hooks, or belong to another server.
 
 Interfaces upon interfaces (VLAN, macvlan, bridge) are attached once, so that
 nothing is translated twice; what is only forwarded is never answered.

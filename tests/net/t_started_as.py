@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Who the daemon is once it runs: whose socket is its control, and what is left of root."""
+"""The daemon's user: its control socket, and the remaining privileges of root."""
 import os
 import stat
 import subprocess
@@ -55,7 +55,7 @@ def t_default_control_socket_of_an_ordinary_user_is_the_manual_s():
 
 
 def t_default_control_socket_is_in_no_folder_of_others():
-    """Whoever is first there would have the name, or what stands for it."""
+    """Another user could make the name, or a link, before the daemon."""
     if os.path.isdir(f"/run/user/{os.geteuid() or daemon.NOBODY}"):
         raise ktap.Skip("the user has a folder in /run/user")
     shared = os.path.join(folder, "shared")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Static files as any client expects them, whichever tier answers.
+"""Static files: the same correct answers by every tier.
 
 Two daemons serve one folder, one of them with wire on lo. What is asked of both
 is asked three times on a connection, so that a miss and hits are seen, and all
@@ -60,7 +60,7 @@ def objects(d):
 
 
 def ask(method, path, *fields):
-    """What every tier answers; the same each time."""
+    """The answer of every tier, which is the same each time."""
     first = None
     for d in daemons():
         with client.Client(d.address) as c:
@@ -72,7 +72,7 @@ def ask(method, path, *fields):
 
 
 def raw(data, method="GET"):
-    """The same for any bytes, on a connection each; (response, closed)."""
+    """The same for any bytes, on a new connection each time; (response, closed)."""
     first = None
     for d in daemons():
         for _ in range(2):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A request's id, and the client behind proxies: made or believed, sent on, logged.
+"""A request's id, and the client behind proxies: created or trusted, forwarded, logged.
 
 Every request has an id. Of a trusted proxy it is taken over, of anybody else it is
 made anew; upstreams get the one that the log has, whichever tier answers.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""`toboggan top`, against a daemon and against what pretends to be one.
+"""`toboggan top`, with a daemon and with a fake of one.
 
 What is on a screen is read from tmux, which is a terminal; whether the terminal
 is given back is asked of a pseudoterminal.

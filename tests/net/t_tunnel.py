@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Tunnels through the proxy: upgrades, what passes both ways, and how each direction ends."""
+"""Tunnels through the proxy: upgrades, bytes in both directions, and the end of each."""
 import os
 import socket
 import struct

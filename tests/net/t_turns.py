@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""One client's requests, however many and however dear, hold up no other client."""
+"""Requests of one client, however many and expensive, do not delay other clients."""
 import contextlib
 import os
 import random
@@ -116,7 +116,7 @@ def t_texts_are_compressed_aside():
 
 
 def t_the_same_listing_for_many_is_made_once_for_all():
-    """Who asks while it has not begun waits for one with the others."""
+    """Requests before it begins wait for the same one."""
     with client.Client(d.address) as other:
         many = [client.Client(d.address) for _ in range(30)]
         begun = time.monotonic()
@@ -147,7 +147,7 @@ def t_pipelined_hits_take_turns():
 
 
 def t_a_root_that_a_reload_takes_away_meanwhile():
-    """What is being listed is the folder of the request, to the end."""
+    """The listed folder is that of the request, to the end."""
     with client.Client(d.address) as c:
         c.send(b"GET /list/ HTTP/1.1\r\nHost: a\r\n\r\n")
         d.reconfigure(TEXT.replace('"on"', '"off"'))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A stderr that nobody reads: what is said there holds up no client and no command."""
+"""A stderr that nobody reads: its lines delay no client and no command."""
 import contextlib
 import fcntl
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The reverse proxy: heads and bodies both ways, their framing, and connections used again."""
+"""The reverse proxy: heads and bodies in both directions, framing, and reused connections."""
 import os
 import random
 import re
@@ -35,7 +35,7 @@ def end():
 
 
 def t_needs_neither_root_nor_a_folder():
-    """As nobody, in a folder that nobody may read."""
+    """Run as user nobody, in a folder that this user may not read."""
     if os.geteuid():
         raise ktap.Skip("not root: cannot become nobody")
     with origin.Origin() as up:
@@ -227,7 +227,7 @@ def t_trailers_pass_both_ways():
 
 
 def t_trailers_of_this_connection_alone_stay_here():
-    """What Connection names is removed, from a trailer section too (RFC 9110 7.6.1)."""
+    """Fields that Connection names are removed, also from a trailer section (RFC 9110 7.6.1)."""
     p = path()
     trailed = []
 
@@ -262,7 +262,7 @@ def t_connections_are_used_again():
 
 
 def t_connections_end_before_the_server_ends_them():
-    """What its Keep-Alive says counts, so that no POST meets the end."""
+    """Its Keep-Alive is respected, so that no POST meets the end of the connection."""
     for field, uses in (("Keep-Alive: timeout=1", 2), ("Keep-Alive: max=9, Timeout=1", 2),
                         ("Keep-Alive: timeout=0", 3),
                         ("Keep-Alive: timeout=100, max=9", 1), ("Keep-Alive: x", 1)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Bodies of any size between slow clients and slow servers: each side holds the other back."""
+"""Bodies of any size between slow clients and slow servers: flow control on both sides."""
 import contextlib
 import os
 import socket

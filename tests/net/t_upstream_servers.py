@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Servers behind the proxy that die, hang, are slow or many: tries, turns, health, a reload."""
+"""Servers behind the proxy that die, hang or are slow: retries, balancing, health, a reload."""
 import contextlib
 import json
 import os
@@ -297,7 +297,7 @@ def t_a_server_that_hangs_is_found_and_rests_until_it_is_well():
 
 
 def files_max(p, nr):
-    """As the daemon's own user: root may lack the capability."""
+    """Run as the daemon's own user: root may lack the capability."""
     with open(f"/proc/{p.pid}/status", encoding="ascii") as f:
         fields = dict(x.split(":", 1) for x in f)
     uid, gid = (fields[x].split()[0] for x in ("Uid", "Gid"))
@@ -449,7 +449,7 @@ def settled(p):
 
 
 def t_draining_lets_the_answer_finish_that_others_wait_for():
-    """Of a fetch whose own client has left, on a worker without any other."""
+    """For a fetch whose client has left, on a worker without other requests."""
     with origin.Origin() as up:
         go = threading.Event()
         up.on("/", lambda c, r: (go.wait(client.WAIT_S),

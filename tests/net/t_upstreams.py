@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Upstreams that the configuration names: beside files, several of them, over reloads."""
+"""Named upstreams of the configuration: beside files, several of them, over reloads."""
 import contextlib
 import json
 import os
@@ -46,7 +46,7 @@ def status(d):
 
 
 def t_a_trusted_proxy_says_what_the_client_spoke():
-    """And nobody else is believed: neither by the upstream, nor where a Vary chooses."""
+    """No other client is trusted: neither by the upstream, nor for a Vary."""
     claims = ("X-Forwarded-Proto: https", "X-Forwarded-Host: outer", "X-Forwarded-For: 192.0.2.1",
               "Forwarded: for=192.0.2.1")
     text = 'upstream = {{"{{0}}"}}\ntrusted-proxies = {{{}}}\n'
@@ -489,7 +489,7 @@ host four {
 
 
 def t_page_of_an_error_after_a_reload():
-    """As the configuration has it when the error happens."""
+    """By the configuration at the time of the error."""
     text = 'root = "{root}"\n%s\nlocation "/api" { upstream = "{0}" error-page = {"502 %s"} }\n'
     with served(text % ("", "/one.html"), nr=1) as (d, o):
         go = threading.Event()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Variants: what Accept-Encoding chooses, in every tier, and what follows from it.
+"""Variants: the choice by Accept-Encoding in every tier, and its consequences.
 
 Two daemons serve one folder, one of them with wire on lo. Each answer is asked
 of both, and of wire until it is a hit there; all must agree but for Date and
@@ -71,7 +71,7 @@ def decoded(r):
 
 
 def ask(path, *fields, method="GET", hit=True):
-    """What all tiers answer."""
+    """The answer of all tiers."""
     with client.Client(user.address) as c:
         want = c.ask(method, path, *fields)
         for _ in range(3):
@@ -246,7 +246,7 @@ def t_large_text_that_changes_is_compressed_anew():
 
 
 def t_large_files_that_are_not_compressed():
-    """Of another type, larger than is worth waiting for, or random: no coding ever."""
+    """Files of another type, too large to wait for, or random: they are never compressed."""
     noise = random.Random(2).randbytes(100000)
     with client.Client(user.address) as c:
         for path in (fresh(".png", TEXT * 100), fresh(".txt", TEXT * 3000)):

@@ -307,7 +307,7 @@ def t_an_escaped_slash_is_a_slash():
 
 
 def t_utf8_that_is_not_escaped_names_a_file():
-    """Of files alone: what is sent on to a server is a URI, or 400."""
+    """Only for files: a target that is sent to a server must be a URI, or the answer is 400."""
     name = "Grüße/straße ☃.txt".replace(" ", "_")
     with conf.Conf('root = "{root}"\nlocation "/up/" { upstream = "http://127.0.0.1:1" }\n') as e:
         e.write(name, b"utf-8")

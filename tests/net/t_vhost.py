@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Several hosts: which site answers is the same question in every tier."""
+"""Several hosts: every tier selects the same site."""
 import os
 import sys
 
@@ -113,7 +113,7 @@ def t_wildcard_is_the_daemons_and_other_unknown_names_too():
 
 
 def t_why_tells_what_the_kernel_does_with_the_host():
-    """Of each name, the tier that why tells is the one that answers."""
+    """For each name, the tier that why names is the one that answers."""
     for text in (TEXT, WILD, 'root = "{root}/b"\n'):
         with Sites(text, wire=True) as d:
             for host in ("a.example", "A.example.:80", "www.a.example", "[::1]", "b.example",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""`toboggan log`: live requests of all tiers, filtered, and never in the way."""
+"""`toboggan log`: live requests of all tiers, filtered, without delaying requests."""
 import contextlib
 import json
 import os
@@ -156,7 +156,7 @@ def t_a_filter_that_is_none_is_refused():
 
 
 def t_who_does_not_read_loses_lines_and_holds_up_nobody():
-    """What found no room is counted, and told in its place."""
+    """Lines without room are counted, and their number is printed in their place."""
     with conf.Conf(TEXT) as d:
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(WAIT_S)

@@ -110,7 +110,7 @@ def ways(test, text=TEXT, *more):
 
 
 def command(d, **line):
-    """What the daemon answers to a command."""
+    """The daemon's answer to a command."""
     with socket.socket(socket.AF_UNIX) as s, s.makefile("rb") as lines:
         s.settimeout(client.WAIT_S)
         s.connect(d.control)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""A client on this machine, by lo, that reads late: its daemon's socket keeps to its window.
+"""A client on this machine, by lo, that reads late: the daemon's socket respects its window.
 
 Hits fill the client's buffer, and its window gets smaller, of which the socket knows
 nothing until the next request brings it. What the socket sends then is held against the
@@ -26,7 +26,7 @@ ADDRESSES = {4: "127.0.0.1", 6: "::1"}
 
 
 class Tap:
-    """What passes lo of one connection: bytes of the server's beyond the client's window."""
+    """The server's bytes of one connection on lo beyond the client's window."""
 
     def __init__(self, n):
         with n.server.inside():
@@ -71,7 +71,7 @@ class Tap:
 
 
 def settled(n):
-    """What was sent by lo before is dealt with: one CPU takes it all, in turn."""
+    """Earlier packets on lo have been processed: one CPU handles all of them in order."""
     with n.server.inside():
         a = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     a.settimeout(net.WAIT_S)

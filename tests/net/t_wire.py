@@ -359,7 +359,7 @@ def t_client_without_any_option():
 
 
 def t_client_with_a_small_window():
-    """What does not fit into the window is left to the socket."""
+    """A response that does not fit into the window is left to the socket."""
     def one(where, address):
         target, body = fresh(1200)
         with connection(where, address) as c:
@@ -373,7 +373,7 @@ def t_client_with_a_small_window():
 
 
 def t_small_buffer_of_a_client_here_makes_nobody_wait():
-    """As after any reply of the socket's, it opens its window for the next."""
+    """Like after any reply of the socket, it opens its window for the next."""
     for where, address in ways((4,)):
         late = talk.kept_waiting(where, address, fresh)
         assert not late, f"{address[0]}: {late}"
@@ -488,7 +488,7 @@ def t_nothing_was_lost_on_the_way():
 
 
 def t_repeats_keep_the_client_s_window():
-    """The same of what is sent again: in place of acknowledgements, whose truesize is 2."""
+    """The same for repetitions, which replace acknowledgements with a truesize of 2."""
     target, body = fresh(9000)          # ten segments hold it however it is cut
     before = talk.counts(d)["REPEAT"]
     link = n.links[0]
@@ -506,7 +506,7 @@ def t_repeats_keep_the_client_s_window():
 
 
 def longest_segment(c):
-    """What its struct tcp_info says: rcv_mss, never less than 536."""
+    """rcv_mss of its struct tcp_info, never less than 536."""
     return struct.unpack_from("=I", c.s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 20)[0]
 
 
@@ -531,7 +531,7 @@ def sizes_by_wire(one, port):
 
 
 def sizes_of_another(*options):
-    """The same of a daemon with options of its own."""
+    """The same for a daemon with other options."""
     link = n.links[1]
     with n.server.inside():
         one = daemon.Daemon("--wire", link.name, "--workers", "1", *options,

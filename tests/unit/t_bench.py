@@ -45,7 +45,7 @@ from messages import Problem    # noqa: E402
 
 
 def as_nobody(fn, *args):
-    """What fn raises or returns, as text, of a user without privileges."""
+    """The exception or result of fn, as text, for a user without privileges."""
     if os.geteuid():
         return str(fn(*args))
     read, write = os.pipe()
@@ -202,7 +202,7 @@ def t_a_server_that_cannot_start_leaves_nothing():
 
 
 def t_nginx_may_cache_files_however_few_descriptors_there_are():
-    """Of experiments that have many files none has many connections."""
+    """No experiment has many files and many connections."""
     assert servers.descriptors(20000, 20000) == (10000, 10000)
     assert servers.descriptors(65536, 20000) == (32768, 32768)
     assert servers.descriptors(1048576, 20000) == (41000, 200000)
@@ -372,7 +372,7 @@ def t_a_server_that_is_not_installed_is_left_out_and_said():
 
 
 def exit_code(name, *words):
-    """Of a run that measures nothing and comes to its end."""
+    """The exit code of a run that measures nothing and ends normally."""
     old = {key: getattr(invoke, key) for key in ("measure", "make_lab", "choose_servers",
                                                  "make_record")}
     check_machine = invoke.laboratory.check_machine
@@ -391,7 +391,7 @@ def exit_code(name, *words):
 
 
 def t_room_is_looked_for_where_the_files_will_be():
-    """And for those that are not there yet."""
+    """Also for folders that do not exist yet."""
     asked, old, room = [], (os.statvfs, os.getcwd()), 1 << 40
 
     def statvfs(path):

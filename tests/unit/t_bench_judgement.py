@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What a benchmark believes: whose limit a figure is, which replies count, and what chance is."""
+"""The benchmark's decisions: the limit of a figure, valid replies, and chance."""
 import argparse
 import contextlib
 import io
@@ -345,7 +345,7 @@ def t_a_page_is_of_the_server_that_made_one():
 
 
 def t_ab_does_not_wait_long_for_a_server_that_stalls():
-    """Its own patience is 30 s."""
+    """Its own timeout is 30 s."""
     if not shutil.which("ab"):
         raise ktap.Skip("no ab")
     with socket.create_server(("127.0.0.1", 0)) as s:
@@ -452,7 +452,7 @@ def t_replies_that_are_errors_are_no_figure():
 
 
 def t_replies_of_another_length_are_no_figure():
-    """As a 204 or 304 in a file's place has, which wrk and httperf take for right."""
+    """Like a 204 or 304 instead of a file, which wrk and httperf accept."""
     good = {"requests": 1000, "bytes": 1264000, "errors": 0, "statuses": 0}
     for load in (loads.Wrk(2, "/a"), loads.Httperf(50, 10, "/a")):
         assert engine.other_length(load, 1264, good) is None
@@ -488,7 +488,7 @@ def t_work_for_replies_that_the_end_cuts_short_is_theirs():
 
 
 def sample_of(name, got, reply_len=0, core=None, notes=None):
-    """What the engine makes of such a result at the third point of an experiment."""
+    """The engine's sample for such a result at the third point of an experiment."""
     exp = experiments.EXPERIMENTS[name](options(name))
     exp.check = lambda *_: argparse.Namespace(settle=lambda *_: reply_len,
                                               verify=lambda *_: ({}, 0))

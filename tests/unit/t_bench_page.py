@@ -68,7 +68,7 @@ def browse(folder, page, width, height, *what):
 
 
 def look(size):
-    """What the page measures of itself in a window of that size; asked once."""
+    """The page's own measurements in a window of that size; taken once."""
     if size not in looks:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             page = os.path.join(folder, "report.html")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What a benchmark keeps and shows: records, pages, tables, and what a comparison of two says."""
+"""The benchmark's records, pages and tables, and the comparison of two runs."""
 import argparse
 import contextlib
 import csv
@@ -114,7 +114,7 @@ def t_how_a_server_was_started_is_kept():
 
 
 def t_what_the_commands_read_is_kept():
-    """Lists and sessions go with the lab."""
+    """Lists and sessions are removed with the lab."""
     rec = record()
     entry = dict(rec["experiments"][0], lists={})
     rec["experiments"][0] = entry

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Sessions and logs for a benchmark: what httperf reads, what a log becomes, what is asked for."""
+"""Sessions and logs for a benchmark: httperf's grammar, conversion of a log, the requests."""
 import argparse
 import contextlib
 import gzip
@@ -60,7 +60,7 @@ def t_a_remote_server_is_asked_for_what_a_session_gets():
 
 
 def t_brackets_in_a_path_are_no_pattern():
-    """Nor does a proxy of the environment see what a server is asked."""
+    """A proxy of the environment does not see the requests, either."""
     if not shutil.which("curl"):
         raise ktap.Skip("no curl")
     asked, old = [], servers.subprocess.run
@@ -139,7 +139,7 @@ def t_sessions_survive_being_written_and_read():
 
 
 def t_what_goes_on_behind_a_line_is_what_httperf_takes():
-    """Each of these as httperf 0.9.0 asks for it."""
+    """Each of these as httperf 0.9.0 requests it."""
     for text, want in (("# c \\\n/a\n", [["/a"]]), ("/back\\\n/next\n", [["/back\\"], ["/next"]]),
                        ("  /a\n/b\n", [["/a"], ["/b"]]), ("/a\n \n/b\n", [["/a"]]),
                        ("/p contents='x\\\n\ty'\n/b\n", [["/p"], ["/b"]]),
@@ -224,7 +224,7 @@ def converted(log):
 
 
 def log_lines(*rows):
-    """The same of (seconds, target) of one client."""
+    """The same for (seconds, target) of one client."""
     return converted(
         "\n".join(f'1.2.3.4 - - [10/Oct/2000:13:55:{second:02} +0000] "GET {target} HTTP/1.1" 200 1'
                                for second, target in rows))
@@ -281,7 +281,7 @@ def t_a_log_from_stdin_may_have_any_bytes():
 
 
 def t_a_log_may_be_gzipped():
-    """As logrotate leaves it, and in members one behind the other."""
+    """As logrotate leaves it, and with several gzip members."""
     with tempfile.TemporaryDirectory() as there:
         path = os.path.join(there, "access.log.1.gz")
         whole = b"".join(gzip.compress(part.encode()) for part in (LOG[:300], LOG[300:]))

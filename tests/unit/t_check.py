@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What tests/check makes of its parts: small commands that print what a part would."""
+"""tests/check with small commands as parts, which print the output of real ones."""
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -27,7 +27,7 @@ def part(script, name="part", programs=("unit/a", "unit/b")):
 
 
 def run(*parts, last=()):
-    """(Results, all that is printed)."""
+    """(Results, the whole output)."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         results = check.run_twice([(parts, 2, 0)], last)

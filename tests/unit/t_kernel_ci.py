@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The files of Documentation/kernel-ci that go into other CI systems: what they call is there.
+"""The files of Documentation/kernel-ci for other CI systems: everything that they call exists.
 
 Each command is looked at as its system would run it: make's targets exist, vm/run takes the
 words and tests/run knows the programs, what is kept afterwards is where it is written.
@@ -56,7 +56,7 @@ def simple(command, kernel):
 
 
 def make_has(words):
-    """Only what make would do is looked at."""
+    """Only the commands of `make -n` are checked."""
     env = {k: v for k, v in os.environ.items() if k != "O" and not k.startswith("MAKE")}
     done = subprocess.run(["make", "-n", *words, "O=/nonexistent/build"], cwd=REPO, env=env,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -65,7 +65,7 @@ def make_has(words):
 
 
 def vm_run_takes(words, kernel):
-    """And they name programs."""
+    """They also name programs."""
     run = importlib.machinery.SourceFileLoader(
         "vm_run", os.path.join(REPO, "vm", "run")).load_module()
     opts = run.parser().parse_args(words)
@@ -77,7 +77,7 @@ def vm_run_takes(words, kernel):
 
 
 def can_run(commands, kernel):
-    """What they call is here; the names of what was called."""
+    """Everything that they call exists; returns the names."""
     called = []
     for command in commands:
         for name, *words in simple(command, kernel):
@@ -92,7 +92,7 @@ def can_run(commands, kernel):
 
 
 def holds(commands, kernels):
-    """What both do, in this order, for each of these kernels."""
+    """The steps of both, in this order, for each of these kernels."""
     assert kernels == fetch.default_names(), kernels
     for kernel in kernels:
         called = can_run(commands, kernel)
@@ -101,7 +101,7 @@ def holds(commands, kernels):
 
 
 def kept(paths):
-    """The JUnit file, and the folder that guests' logs are written to."""
+    """The JUnit file, and the folder of the guests' logs."""
     with tempfile.TemporaryDirectory() as d:
         logs = os.path.relpath(os.path.dirname(guest.new_folder(f"{d}/build", "6.1")), d)
     assert paths == [JUNIT, logs], paths
@@ -147,7 +147,7 @@ def t_what_gitlab_keeps_is_where_it_is_written():
 
 
 def t_a_command_that_is_not_here_is_found():
-    """Of what the tests above hold."""
+    """The text of what the tests above check."""
     for command in ("vm/walk --kernels 6.1", "make nonsense", "make -C vm nonsense",
                     "vm/run --kernels 6.1 --junit build/junit.xml bpf net/t_gone.py",
                     "vm/run --kernels 6.1 bpf",

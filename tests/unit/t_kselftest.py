@@ -55,7 +55,7 @@ def kernel_source(into):
 
 
 def fake_install(folder):
-    """An installation of one suite, whose programs end in all ways there are."""
+    """An installation of one suite, whose programs end in all possible ways."""
     os.makedirs(f"{folder}/fake")
     os.makedirs(f"{folder}/kselftest")
     for name, script in PROGRAMS.items():
@@ -71,7 +71,7 @@ def fake_install(folder):
 
 
 def verdicts(text):
-    """What a machine takes from the output: ok, not ok, SKIP, TIMEOUT, by program."""
+    """The results that a machine reads from the output: ok, not ok, SKIP, TIMEOUT, by program."""
     return re.findall(r"^(ok|not ok) (\d+) selftests: (\S+): (\S+)(?: # (SKIP|TIMEOUT))?", text,
                       re.M)
 
@@ -121,7 +121,7 @@ def t_what_is_emitted_is_what_the_makefiles_name():
 
 
 def t_an_installation_runs_elsewhere():
-    """Moved, from another folder, and with nothing of the repository."""
+    """It is moved, run from another folder, and without the repository."""
     with tempfile.TemporaryDirectory() as d:
         res = run(f"{TESTS}/kselftest/install", f"{d}/a", "bpf", "net")
         assert not res.returncode, res.stdout

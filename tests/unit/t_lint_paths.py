@@ -24,7 +24,7 @@ file. *vm/run*, **vm/**\\ ``run`` and ``tests/*/t_split.py``; ~/userd/none.c is 
 
 
 def lint(text: str, name: str = "Documentation/page.rst") -> list[str]:
-    """What is printed for a tree with this document; it fails if and only if it prints."""
+    """The output for a tree with this document; it fails if and only if there is any."""
     with tempfile.TemporaryDirectory(prefix="tbg-") as top:
         tree = {**TREE, name: text}
         for path, content in tree.items():

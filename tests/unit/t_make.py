@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What make refuses: paths that it would take apart. And what it installs first.
+"""Paths that make refuses, because it would split them; and the packages that it installs first.
 
 Only Makefiles alone are read, in a folder of their own; nothing is built.
 """
@@ -45,7 +45,7 @@ def refused(says, *args, **more):
 
 
 def t_run_needs_no_package_of_the_tests():
-    """Neither a browser nor another server nor an emulator, to build and to look at it."""
+    """Building and running need neither a browser nor another server nor an emulator."""
     steps = subprocess.run(["make", "-C", REPO, "-n", "run"], capture_output=True, text=True,
                            check=True).stdout
     groups = next(line for line in steps.splitlines() if "tools/deps" in line).split()[1:]
@@ -59,7 +59,7 @@ def t_run_needs_no_package_of_the_tests():
 
 
 def t_a_source_that_has_moved_since_the_last_build_is_built_again():
-    """Its object's file of dependencies still names the old place, and headers that are gone."""
+    """The file of dependencies still names the old place, and removed headers."""
     for folder, object_name in (("tools", "selftest.o"), ("userd", "os/clock.o")):
         out = os.path.join(clone, "built", folder)
         os.makedirs(os.path.join(out, os.path.dirname(object_name)), exist_ok=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""README's figures: the capacity table says where it is from, and nothing contradicts it."""
+"""README's figures: the capacity table names its origin, and no sentence contradicts it."""
 import os
 import re
 import sys
@@ -21,7 +21,7 @@ def readme():
 
 
 def section(text):
-    """What is between the marks that the benchmark prints."""
+    """The text between the marks that the benchmark prints."""
     assert text.count(terminal.MARK) == text.count(terminal.MARK_END) == 1, "the marks are gone"
     return text[text.index(terminal.MARK):text.index(terminal.MARK_END)]
 
@@ -83,7 +83,7 @@ def t_what_follows_is_what_the_table_says():
 
 
 def t_no_other_rate_stands_in_readme():
-    """It would be of another run."""
+    """It would come from another run."""
     rest = readme().replace(section(readme()), "")
     found = re.findall(r"[\d.,]+ ?[kM]?/s\b|[\d.,]+ requests a second|"
                        r"[\d.,]+ times (?:nginx|faster|as)", rest)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What tests/run makes of programs that break its rules.
+"""How tests/run treats programs that break its rules.
 
 Each test writes programs into a scratch copy of tests/ and reads the runner's
 exit code, totals and faults. Needs no privilege and touches no other suite.
@@ -168,7 +168,7 @@ def t_a_program_that_is_ended_before_it_began_has_failed():
 
 
 def t_daemon_left_behind_is_killed():
-    """It holds stdout open in a session of its own, which must not hang the runner."""
+    """It keeps stdout open in a session of its own, which must not block the runner."""
     mark = os.path.join(SCRATCH, "pid")
     code, _, res = judge(ROWS + f"mkfifo {mark}; setsid sh -c 'echo $$ >{mark}; exec sleep 1000' & "
                          f"cat {mark} >{mark}.txt")
@@ -190,7 +190,7 @@ def t_programs_run_side_by_side():
 
 
 def t_one_that_is_marked_alone_runs_when_no_other_does():
-    """It finds what each of the others leaves at its end."""
+    """It reports what each of the others leaves behind."""
     folder = os.path.join(SCRATCH, "ended")
     os.mkdir(folder)
     others = {f"t_{nr}.sh": f"{ROWS} : >{folder}/{nr}" for nr in range(5)}
@@ -292,7 +292,7 @@ def t_one_test_is_selected_wherever_its_program_lies():
 
 
 def t_what_a_sanitizer_reports_is_a_failure():
-    """Of whatever process, whether its exit code is looked at or not."""
+    """Of any process, even if nobody checks its exit code."""
     code, out, res = run({"t_a.sh": 'for x in $(echo $ASAN_OPTIONS | tr : " "); do '
                                     'case $x in log_path=*) log=${x#*=} ;; esac; done; '
                                     'echo "==7==ERROR: LeakSanitizer: lost" >$log.7; ' + ROWS},
@@ -332,7 +332,7 @@ def t_durations_are_written_and_order_the_next_run():
 
 
 def t_parts_of_a_program_run_apart():
-    """And all of its tests once."""
+    """All of its tests run once."""
     lib = os.path.realpath(os.path.join(HERE, os.pardir, "lib"))
     script = (f"exec python3 - <<'EOF'\nimport sys\nsys.path.insert(0, {lib!r})\nimport ktap\n"
               "for name in 'abcde':\n    exec(f'def t_{name}(): pass')\n"
@@ -409,7 +409,7 @@ def t_a_tier_that_could_be_on_is_no_reason_to_skip():
 
 
 def t_each_suite_has_what_kselftest_reads():
-    """Its runner knows no other folder, and gives 45 s where nothing is said."""
+    """Its runner looks in no other folder, and has a default of 45 s."""
     tests = os.path.join(HERE, os.pardir)
     suites = [x for x in os.listdir(tests) if os.path.exists(os.path.join(tests, x, "Makefile"))]
     assert {"unit", "net"} <= set(suites), suites

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""The man pages have the table of settings as userd/config/table.c has it.
+"""The tables of settings in the man pages match userd/config/table.c.
 
 With --write the tables are put into the pages, between their two comments; what
 a setting means is told there by hand, once for each.
@@ -36,7 +36,7 @@ def rows() -> list[dict]:
 
 
 def plain(text: str) -> str:
-    """Nothing of it is markup."""
+    """Escape all markup."""
     return re.sub(r"([*\\|`_])", r"\\\1", text)
 
 

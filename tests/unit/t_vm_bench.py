@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What vm/bench makes of counts and budgets. No kernel is booted."""
+"""The verdicts of vm/bench about counts and budgets. No kernel is booted."""
 import argparse
 import contextlib
 import importlib.machinery
@@ -191,7 +191,7 @@ def t_rows_that_a_kernel_cannot_have_are_skipped_unless_it_had_them():
 
 
 def t_each_kernel_has_its_budget():
-    """But for rows that scatter there."""
+    """Except for rows that scatter there."""
     budget = bench.read_budget()
     for kernel in bench.fetch.default_names():
         missing = [row for row in bench.ROWS if row not in bench.REFERENCES and
@@ -239,7 +239,7 @@ def t_beside_another_revision_no_budget_is_judged():
 
 
 def said_of(rev, build):
-    """What is said of a revision that cannot be counted."""
+    """The message about a revision that cannot be counted."""
     try:
         bench.table.build_revision(rev, build, lambda _: None)
     except bench.table.RevisionError as why:
@@ -255,7 +255,7 @@ def t_a_revision_that_is_not_there_is_named():
 
 
 def t_a_revision_that_does_not_build_is_named_with_its_log():
-    """It is built anew each time until it does, and once only from then on."""
+    """It is built each time until it succeeds, and only once from then on."""
     with tempfile.TemporaryDirectory() as d:
         def git(*words):
             subprocess.run(["git", "-C", f"{d}/repo", "-c", "user.name=a", "-c", "user.email=a@b",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What vm/judge.py makes of boots that broke, and how versions are compared.
+"""The verdicts of vm/judge.py about broken boots, and the comparison of versions.
 
 Each test writes the files a guest would have sent and asks for the faults.
 No kernel is booted.
@@ -272,7 +272,7 @@ def guest_conf(test_timeout=None, config=fakeboot.CONFIG, **other):
 
 
 def t_a_guest_accepts_listed_skips_only():
-    """Whatever the host is."""
+    """On any host."""
     assert ("env", "CI=true") in guest_conf()
     assert ("env", "CI=true") not in guest_conf(kernel="bzImage"), \
            "which nobody has listed skips of"

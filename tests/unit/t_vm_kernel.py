@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""What vm/kernel.py, vm/fetch.py and vm/run make of images, configurations and modules:
+"""vm/kernel.py, vm/fetch.py and vm/run with images, configurations and modules:
 those that cannot be booted, and those that are not the ones asked for.
 
 No kernel is booted and nothing is fetched.
@@ -101,7 +101,7 @@ def t_each_machine_wants_its_own_options():
 
 
 def arm64(folder):
-    """A Kernel for arm64 that nothing could boot."""
+    """A Kernel for arm64 that cannot be booted."""
     image = bytearray(4096)
     image[0x38:0x3c] = b"ARM\x64"
     image += b"\0Linux version 6.1.0-56-arm64 (a@b) (gcc) #1 SMP Debian 6.1.192-2 (x)\n\0"
@@ -121,7 +121,7 @@ def t_a_guest_of_arm64_has_a_root_and_products_of_its_own():
 
 
 def t_an_emulated_guest_is_told_the_rate_of_its_counter():
-    """On a busy machine one measured 653 MHz instead of 2595, and had a quarter of each limit."""
+    """On a busy machine a guest measured 653 MHz instead of 2595: all its limits were a quarter."""
     if os.uname().machine != "x86_64":
         raise ktap.Skip("the counter is another machine's")
     with tempfile.TemporaryDirectory() as build:
@@ -281,7 +281,7 @@ def t_usage_is_no_verdict_on_a_kernel():
 
 
 def t_guests_have_cpus_by_turns():
-    """The last number is that of all others."""
+    """The last number is for all others."""
     run = importlib.machinery.SourceFileLoader("vm_run", VM_RUN).load_module()
     for words, wanted in ((("--cpus", "2,1"), [2, 1, 1]), (("--cpus", "4"), [4, 4, 4]),
                           ((), [2, 2, 2])):
@@ -352,7 +352,7 @@ def t_the_index_is_read_once_until_it_is_asked_again():
 
 @contextlib.contextmanager
 def apt_that_waits(does, until):
-    """(an Apt, what it says): its apt-get does that, and ends once it says `until`."""
+    """(an Apt, its output): its apt-get runs that, and ends once it prints `until`."""
     said = []
     with tempfile.TemporaryDirectory() as build:
         def seen(text):
@@ -435,7 +435,7 @@ def t_logs_of_earlier_boots_stay():
 
 
 def fake_kernel(path):
-    """What vm/run is given to boot an image in the folder path, whose modules are built in."""
+    """The options of vm/run for an image in the folder path, with built-in modules."""
     image = fakeboot.bzimage(f"{path}/bzImage")
     config = write(f"{path}/c", fakeboot.whole_config())
     write(f"{path}/modules/modules.builtin",
@@ -487,7 +487,7 @@ def t_a_build_folder_that_cannot_be_made_is_named():
 
 
 def t_a_disk_that_fills_up_ends_the_run():
-    """QEMU, which a script stands for here, would try to write for ever."""
+    """QEMU, replaced by a script here, would try to write forever."""
     with tempfile.TemporaryDirectory() as d:
         os.chmod(write(f"{d}/guest/tsc", "#!/bin/sh\necho 2600000\n"), 0o755)
         os.chmod(write(f"{d}/bin/qemu-system-x86_64", """#!/bin/sh
@@ -502,7 +502,7 @@ exec sleep 600
 
 
 def t_a_guest_that_shows_nothing_new_is_given_up_and_tried_once_more():
-    """QEMU, which a script stands for here, shows one line and then no more."""
+    """QEMU, replaced by a script here, prints one line and then no more."""
     run = ("import runpy, sys; sys.argv = sys.argv[1:]; import os; "
            "sys.path.insert(0, os.path.dirname(sys.argv[0])); import guest; "
            "guest.BOOT_SILENCE_S = 2; runpy.run_path(sys.argv[0], run_name='__main__')")
