@@ -156,6 +156,9 @@ static bool load(void)
 		KTAP_CHECK(load());					\
 	} while (0)
 
+/* And /a in the cache, whichever tests have run before. */
+#define NEED_A()	do { NEED_BPF(); publish("/a", 1, 7, 'a', 1000); } while (0)
+
 /* Sum over the CPUs of the counter at that offset of their stats. */
 static uint64_t stat_at(size_t off)
 {

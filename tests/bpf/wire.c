@@ -19,7 +19,7 @@ KTAP_TEST(t_hit_ipv4)
 
 KTAP_TEST(t_hit_ipv6)
 {
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(true, true);
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
@@ -30,7 +30,7 @@ KTAP_TEST(t_reply_goes_where_the_socket_s_frames_go)
 {
 	unsigned char o[12];
 	struct frame f, again;
-	NEED_BPF();
+	NEED_A();
 	for (int v6 = 0; v6 < 2; v6++) {
 		struct peer p = peer_new(v6, true);
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
@@ -61,7 +61,7 @@ KTAP_TEST(t_reply_goes_where_the_socket_s_frames_go)
 
 KTAP_TEST(t_hit_without_timestamps)
 {
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, false), q = peer_new(true, false);
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
 	KTAP_CHECK(hit(&q, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
@@ -79,7 +79,7 @@ KTAP_TEST(t_every_body_length_is_summed_right)
 
 KTAP_TEST(t_head_has_no_body)
 {
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	KTAP_CHECK(hit(&p, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n",
 		       "HTTP/1.1 200 OK\r\n", 0, 0));
@@ -87,7 +87,7 @@ KTAP_TEST(t_head_has_no_body)
 
 KTAP_TEST(t_not_modified)
 {
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	KTAP_CHECK(hit(&p, "GET /a HTTP/1.1\r\nHost: x\r\nIf-None-Match: \"abcd\"\r\n\r\n",
 		       "HTTP/1.1 304 ", 0, 0));
@@ -101,7 +101,7 @@ KTAP_TEST(t_not_modified)
 KTAP_TEST(t_longer_request_than_reply)
 {
 	char req[1400];
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	snprintf(req, sizeof(req), "GET /a HTTP/1.1\r\nHost: x\r\nCookie: %01200d\r\n"
 		 "If-None-Match: \"abcd\"\r\n\r\n", 0);
@@ -123,7 +123,7 @@ KTAP_TEST(t_miss_passes_unchanged_and_closes_wire_until_answered)
 KTAP_TEST(t_idle_equation)
 {
 	struct tbg_flow flow;
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	unsigned int len = strlen(REQ("/no"));
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/no"), TBG_WHY_MISS));
@@ -227,7 +227,7 @@ KTAP_TEST(t_bad_checksum_is_the_stacks_to_judge)
 
 KTAP_TEST(t_window_and_mss_bound_the_reply)
 {
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	p.window = 5;		/* << 7 */
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_SIZE));
@@ -400,7 +400,7 @@ KTAP_TEST(t_other_ports_are_left_alone)
 
 KTAP_TEST(t_hits_reach_the_log_ring)
 {
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	knob->log = 1;
 	bool ok = hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000);
@@ -419,7 +419,7 @@ KTAP_TEST(t_random_frames_never_leave_their_flow)
 {
 	struct tbg_flow before, after;
 	struct frame f;
-	NEED_BPF();
+	NEED_A();
 	srand(1);
 	struct peer p = peer_new(false, true);
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));

@@ -12,8 +12,7 @@ KTAP_TEST(t_translation_after_a_hit)
 	unsigned char o[40];
 	struct frame f;
 	unsigned int n;
-	NEED_BPF();
-	publish("/a", 1, 7, 'a', 1000);
+	NEED_A();
 	for (int v6 = 0; v6 < 2; v6++) {
 		struct peer p = peer_new(v6, true);
 		uint32_t seq0 = p.seq, ack0 = p.ack;
@@ -47,7 +46,7 @@ KTAP_TEST(t_timestamps_never_go_back)
 	unsigned char o[24];
 	struct frame f;
 	uint32_t val;
-	NEED_BPF();
+	NEED_A();
 	for (unsigned int sack = 0; sack <= 12; sack += 12) {
 		struct peer p = peer_new(false, true);
 		memcpy(o + 12, "\x01\x01\x05\x0a\x00\x00\x10\x00\x00\x00\x20\x00", 12);
@@ -74,7 +73,7 @@ KTAP_TEST(t_client_sack_is_moved_and_clamped)
 	unsigned char o[40];
 	uint32_t b[2];
 	struct frame f;
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	uint32_t ack0 = p.ack;
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
@@ -118,7 +117,7 @@ KTAP_TEST(t_doubled_request_is_answered_once)
 {
 	struct tbg_flow flow;
 	struct frame f;
-	NEED_BPF();
+	NEED_A();
 	for (int ts = 0; ts < 2; ts++) {
 		struct peer p = peer_new(false, ts);
 		struct tbg_flow_key k = key_of(&p);
@@ -153,7 +152,7 @@ KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
 	struct frame first, again;
 	struct tbg_flow flow;
 	unsigned int len, len2;
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true), q;
 	client(&first, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	KTAP_EQ(ingress(&first), REDIRECT);
@@ -199,7 +198,7 @@ KTAP_TEST(t_stack_does_not_acknowledge_for_wire)
 	unsigned char o[24];
 	uint32_t b[2];
 	struct frame f;
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true), was = p;
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
 	unsigned int n = ts_opt(o, p.ktsval, p.tsval);
@@ -246,7 +245,7 @@ KTAP_TEST(t_repeat_of_a_reused_slot_resets)
 KTAP_TEST(t_only_acks_of_wire_bytes_stop_here)
 {
 	struct frame f;
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	/* before any hit: a keepalive answer gets through */
 	client(&f, &p, TH_ACK, "");
@@ -279,7 +278,7 @@ KTAP_TEST(t_closing_connections_are_not_answered)
 KTAP_TEST(t_blind_reset_does_not_end_a_flow)
 {
 	struct frame f;
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true), forged = p;
 	forged.seq += 1;
 	client(&f, &forged, TH_RST | TH_ACK, "");
@@ -317,7 +316,7 @@ KTAP_TEST(t_port_reuse_retires_the_old_slot)
 {
 	struct tbg_flow old, new;
 	uint32_t slot;
-	NEED_BPF();
+	NEED_A();
 	int retired = bpf_map__fd(bpf->maps.tbg_retired);
 	while (!bpf_map_lookup_and_delete_elem(retired, NULL, &slot))
 		;
@@ -383,7 +382,7 @@ static uint32_t quoted(struct peer *p, uint32_t quote)
 
 KTAP_TEST(t_icmp_error_is_translated)
 {
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	uint32_t ack0 = p.ack;
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
@@ -396,7 +395,7 @@ KTAP_TEST(t_icmp_error_is_translated)
 KTAP_TEST(t_icmp_error_out_of_window_stays_there)
 {
 	struct frame f;
-	NEED_BPF();
+	NEED_A();
 	struct peer p = peer_new(false, true);
 	uint32_t ack0 = p.ack;
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
