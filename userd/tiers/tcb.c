@@ -22,6 +22,7 @@
 
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
 #define TBG_DUES_BATCH 256
+#define REFUSALS_MOST 5		/* so that 31 requests rest at most */
 
 int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, int push_fd)
 {
@@ -78,7 +79,7 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 	int vrf, err = key_of(fd, &ret->key);
 	socklen_t len = sizeof(vrf);
 
-	ret->streak = 0;
+	ret->streak = ret->refusals = ret->rest = 0;
 
 	if (err)
 		return err;
@@ -131,8 +132,9 @@ static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 	push_with(t, key, tcb, what, NULL, 0);
 }
 
-bool tbg_tcb_asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint8_t *b,
-		  uint32_t len)
+/* Whether wire could answer this request of the connection, if its reply is not too long. */
+static bool asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint8_t *b,
+		 uint32_t len)
 {
 	return len <= TBG_REQ_MAX && push_with(t, &k->key, &k->tcb, TBG_PUSH_ASK, b, len);
 }
@@ -148,8 +150,9 @@ static bool repair(int fd, bool on)
 	return !err;
 }
 
-bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
-		  const uint8_t *b, uint32_t len)
+/* Gives it with that request. False where the reply is too long, or a segment came meanwhile. */
+static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
+		 const uint8_t *b, uint32_t len)
 {
 	const struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct tbg_tcb tcb = k->tcb;
@@ -176,6 +179,30 @@ forget:
 undo:
 	repair(fd, false);
 	return false;
+}
+
+/* Asking and giving in vain cost system calls: the next 0, 1, 3, 7 ... requests do neither. */
+static bool refuse(struct tbg_taken *k)
+{
+	k->streak = 0;
+	k->rest = (1u << k->refusals) - 1;
+	if (k->refusals < REFUSALS_MOST)
+		k->refusals++;
+	return false;
+}
+
+bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
+		  const uint8_t *b, uint32_t len, unsigned int answers)
+{
+	if (k->rest) {
+		k->rest--;
+		return false;
+	}
+	if (!asks(t, k, b, len))
+		return refuse(k);
+	if (++k->streak < answers)
+		return false;
+	return give(t, k, fd, taken, b, len) || refuse(k);
 }
 
 static void due_add(struct tbg_tcbs *t, const struct tbg_tcb_key *key)

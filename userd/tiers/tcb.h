@@ -44,6 +44,7 @@ struct tbg_taken {
 	struct tbg_tcb_key key;
 	struct tbg_tcb tcb;		/* as it was when the kernel took it over */
 	unsigned int streak;		/* requests in a row that wire could have answered */
+	unsigned int refusals, rest;	/* since it was taken; requests until wire is asked again */
 };
 
 /*
@@ -53,18 +54,15 @@ struct tbg_taken {
  */
 int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret);
 
-/* Whether wire could answer this request of the connection. */
-bool tbg_tcb_asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint8_t *b,
-		  uint32_t len);
-
 /*
- * Gives the connection of socket fd back to wire, which answers its request: the len
- * bytes in b, which stand behind the taken bytes of requests that the socket was read
- * and that are answered. True: the socket is dead, and fd to be closed. Needs
- * CAP_NET_ADMIN among the thread's permitted capabilities.
+ * Gives the connection of socket fd back to wire, if this request is the answers-th in a row
+ * that wire could answer, which it then does: the len bytes in b, which stand behind the
+ * taken bytes of requests that the socket was read and that are answered. True: the socket is
+ * dead, and fd to be closed. Where wire refuses, it is asked more rarely. Needs CAP_NET_ADMIN
+ * among the thread's permitted capabilities.
  */
 bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
-		  const uint8_t *b, uint32_t len);
+		  const uint8_t *b, uint32_t len, unsigned int answers);
 
 /* Bytes of wire's last reply on *t that the client has not acknowledged. */
 uint32_t tbg_tcb_owed(const struct tbg_tcb *t);

@@ -646,12 +646,8 @@ bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, uint32_t tak
 		   const uint8_t *b, uint32_t len, unsigned int answers)
 {
 	/* where none begins, none comes back */
-	if (__atomic_load_n(&w->maps.knob->births, __ATOMIC_RELAXED) == TBG_BIRTHS_NONE ||
-	    !tbg_tcb_asks(&w->tcbs, k, b, len)) {
-		k->streak = 0;
-		return false;
-	}
-	return ++k->streak >= answers && tbg_tcb_give(&w->tcbs, k, fd, taken, b, len);
+	return __atomic_load_n(&w->maps.knob->births, __ATOMIC_RELAXED) != TBG_BIRTHS_NONE &&
+	       tbg_tcb_give(&w->tcbs, k, fd, taken, b, len, answers);
 }
 
 int tbg_conn_claim(struct tbg_wire *w, int fd)

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * When a connection is given back to wire (userd/tiers/tcb.c), and how often one that
+ * wire refuses costs a system call. The programs and maps of BPF are fakes.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+
+#include "abi/tcb.h"
+#include "ktap.h"
+#include "os/privilege.h"
+#include "tiers/segment.h"
+#include "tiers/tcb.h"
+
+static struct {
+	bool knows, takes;		/* wire has the answer; it takes the connection */
+	unsigned int asked, given;	/* calls of the program */
+} it;
+
+int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
+{
+	const struct __sk_buff *ctx = opts->ctx_in;
+
+	if (ctx->cb[0] == TBG_PUSH_ASK) {
+		it.asked++;
+		opts->retval = it.knows;
+	} else if (ctx->cb[0] == TBG_PUSH_GIVE) {
+		it.given++;
+		opts->retval = it.takes;
+	}
+	return 0;
+}
+
+/* No map has an entry: the connection is forgotten, and nothing is owed. */
+int bpf_map_lookup_elem(int fd, const void *key, void *value)
+{
+	return -ENOENT;
+}
+
+int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
+{
+	return 0;
+}
+
+int bpf_map_delete_elem(int fd, const void *key)
+{
+	return 0;
+}
+
+int bpf_map_get_next_key(int fd, const void *key, void *next)
+{
+	return -ENOENT;
+}
+
+int bpf_map_lookup_batch(int fd, void *in, void *out, void *keys, void *values, __u32 *count,
+			 const struct bpf_map_batch_opts *opts)
+{
+	*count = 0;
+	return -ENOENT;
+}
+
+int bpf_map_lookup_and_delete_batch(int fd, void *in, void *out, void *keys, void *values,
+				    __u32 *count, const struct bpf_map_batch_opts *opts)
+{
+	*count = 0;
+	return -ENOENT;
+}
+
+int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	return 0;
+}
+
+void tbg_privilege_raise(void) { }
+void tbg_privilege_lower(void) { }
+
+void tbg_segment_make(struct tbg_segment *ret, const struct tbg_tcb_key *key,
+		      const struct tbg_tcb *tcb, const uint8_t *b, uint32_t len)
+{
+	ret->len = len;
+}
+
+/* Requests of a connection until it is given, nr at most. */
+static unsigned int requests(struct tbg_taken *k, unsigned int nr, unsigned int answers)
+{
+	static const struct tbg_tcbs none;
+
+	for (unsigned int i = 1; i <= nr; i++)
+		if (tbg_tcb_give(&none, k, -1, 0, (const uint8_t *)"GET", 3, answers))
+			return i;
+	return 0;
+}
+
+static void begin(bool knows, bool takes)
+{
+	memset(&it, 0, sizeof(it));
+	it.knows = knows;
+	it.takes = takes;
+}
+
+KTAP_TEST(t_given_at_the_nth_request_in_a_row)
+{
+	struct tbg_taken k = {};
+
+	begin(true, true);
+	KTAP_CHECK(requests(&k, 10, 3) == 3);
+	KTAP_CHECK(it.asked == 3);
+	KTAP_CHECK(it.given == 1);
+}
+
+KTAP_TEST(t_one_miss_in_front_makes_no_difference)
+{
+	struct tbg_taken k = {};
+
+	begin(false, true);
+	KTAP_CHECK(requests(&k, 1, 3) == 0);
+	it.knows = true;
+	KTAP_CHECK(requests(&k, 10, 3) == 3);
+}
+
+KTAP_TEST(t_a_connection_of_misses_is_asked_rarely)
+{
+	struct tbg_taken k = {};
+
+	begin(false, true);
+	requests(&k, 3200, 3);
+	KTAP_CHECK(it.asked > 90 && it.asked < 120);
+	KTAP_CHECK(it.given == 0);
+	/* and yet it is given, once it sends nothing but hits */
+	it.knows = true;
+	KTAP_CHECK(requests(&k, 34, 3) > 0);
+}
+
+KTAP_TEST(t_replies_that_are_too_long_are_given_rarely)
+{
+	struct tbg_taken k = {};
+
+	begin(true, false);
+	requests(&k, 3400, 3);
+	KTAP_CHECK(it.given > 90 && it.given < 120);
+	KTAP_CHECK(it.asked < 4 * it.given);
+}
+
+KTAP_MAIN()
