@@ -84,6 +84,13 @@ def replace(name: str, data: bytes, mode: int = 0o644) -> None:
     user.write(name, data, mode)
 
 
+def promised() -> None:
+    """Sleep until daemons must have noticed a change, had they got a CPU when they wanted."""
+    waited = stalls.waited_s(pids())
+    time.sleep(PROMISE_S)
+    time.sleep(max(0, stalls.waited_s(pids()) - waited))
+
+
 class Watcher:
     """One connection to each daemon, and one path on them."""
 

@@ -16,9 +16,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import ktap
 import t_fresh
-from t_fresh import at, begin, daemons, end, replace, version
+import versions
+from versions import at, begin, daemons, end, promised, replace, version
 
-t_fresh.LINES = 9000            # 81,000 bytes
+versions.LINES = t_fresh.LINES = 9000   # 81,000 bytes
 
 
 def held(d, folder=""):
@@ -38,7 +39,7 @@ def kept(d, name):
     return os.path.realpath(at(name)) in held(d)
 
 
-class Watcher(t_fresh.Watcher):
+class Watcher(versions.Watcher):
     def cached(self, want):
         """Until each daemon keeps the file open, if it is for that."""
         if len(want) <= 64 << 10:
@@ -72,13 +73,13 @@ def t_sibling_comes_and_goes():
         for _ in range(2):
             w.cached(body)
             replace("page.bin.gz", packed)
-            time.sleep(t_fresh.PROMISE_S)
+            promised()
             for c in w.clients:
                 assert (r := c.get("/page.bin")).body == body and r.fields.get("Vary"), r
                 assert (r := c.get("/page.bin", gzip)).body == packed, r
             w.cached(body)
             os.unlink(at("page.bin.gz"))
-            time.sleep(t_fresh.PROMISE_S)
+            promised()
             for c in w.clients:
                 assert (r := c.get("/page.bin", gzip)).body == body and not r.fields.get("Vary"), r
 
