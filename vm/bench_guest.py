@@ -39,7 +39,7 @@ CLIENT = os.environ.get("TBG_LOOP") or os.path.join(BUILD, "tools/bench")
 KINDS = {"floor": Floor, "nginx": Nginx}
 # What each server of bench_rows.py is started with.
 OPTIONS = {
-    "wire": {"wire_size": "64K", "memory": "16M"},
+    "wire": {"memory": "16M"},
     "wire-small": {"caches": False},
     "sock": {"tiers": "sock,user", "memory": "16M"},
     "user": {"tiers": "user", "memory": "16M"},

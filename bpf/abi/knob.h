@@ -58,8 +58,7 @@ struct tbg_knob {
 	__u8 ttl, hops;		/* of packets that wire sends, IPv4 and IPv6 */
 	__u8 no_df;		/* IPv4 without path MTU discovery */
 	__u8 vrfs;		/* 1: some interface is in one, see tbg_vrfs */
-	__u32 pays_segs;	/* --wire-size: segments of wire's longest reply; 0: ten */
-	__u32 pays_bytes;	/* and its bytes, with the head; 0: any */
+	__u32 reply_max;	/* --wire-size: bytes of the longest reply, head included; 0: any */
 	__u32 held;		/* 1: wire answers nothing, whatever sock does */
 	__u32 clients;		/* TBG_CLIENTS_*: what to check before a client is answered */
 	__u32 crowd_most;	/* connections of a client at once; 0: not counted */

@@ -560,7 +560,7 @@ static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch
 	if (r->len > TBG_WIRE_MAX || r->len > tbg_pkt_window(f, p) ||
 	    tbg_is_tight(skb, f, p) ||
 	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) || r->nr > f->burst ||
-	    !tbg_reply_pays(knob, r))
+	    !tbg_reply_fits(knob, r))
 		return TBG_WHY_SIZE;
 	*ret_frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg;
 	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;

@@ -98,7 +98,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 		return TBG_WHY_SIZE;
 	r->seg = r->len;
 	r->nr = 1;
-	if (!tbg_reply_pays(knob, r))
+	if (!tbg_reply_fits(knob, r))
 		return TBG_WHY_SIZE;
 	len = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->len;
 	if (!tbg_mtu_holds(frame, len - p->l3))

@@ -114,7 +114,7 @@ static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch
 	if (tbg_reply_total(r) > TBG_WIRE_MAX || tbg_reply_total(r) > tbg_pkt_window(f, p) ||
 	    tbg_is_tight(skb, f, p) ||
 	    tbg_reply_cut(skb, r, tbg_flow_mss(f, p)) ||
-	    !tbg_reply_pays(knob, r) || (segs && r->nr > segs))
+	    !tbg_reply_fits(knob, r) || (segs && r->nr > segs))
 		return TBG_WHY_SIZE;
 	*ret_frame = p->l4 + (f->flags & TBG_FLOW_TS ? 32 : 20) + r->seg + r->line_len;
 	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;

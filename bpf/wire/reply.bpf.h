@@ -31,14 +31,13 @@ static __always_inline __u32 tbg_reply_total(const struct tbg_reply *r)
 	return r->len + r->line_len;
 }
 
-/* Whether wire is the cheaper one to send this reply (--wire-size), which is cut. */
-static __always_inline bool tbg_reply_pays(const struct tbg_knob *knob,
+/* Whether wire may send this reply (--wire-size), which is cut. */
+static __always_inline bool tbg_reply_fits(const struct tbg_knob *knob,
 					   const struct tbg_reply *r)
 {
-	__u32 nr = knob->pays_segs, len = knob->pays_bytes;
+	__u32 len = knob->reply_max;
 
-	return r->nr <= TBG_SEG_MAX && (!nr || r->nr <= nr) &&
-	       (!len || r->len <= len);
+	return r->nr <= TBG_SEG_MAX && (!len || r->len <= len);
 }
 
 static __always_inline void tbg_count_sent(enum tbg_why why, __u32 bytes)

@@ -152,9 +152,6 @@ class Daemon:
         self.options = list(options)
         if TIERS and "--tiers" not in options and "--config" not in options:
             self.options += ["--tiers", TIERS, "--sock", "unlisted"]
-        # wire answers everything that it can, not only where it pays
-        if "--wire" in options and "--wire-size" not in options and "--config" not in options:
-            self.options += ["--wire-size", "64K"]
         if XDP:
             self.options = [re.sub(r"\btbg(\d+)(?=,|$)", r"tbg\1:xdp", o) if before == "--wire"
                             else o

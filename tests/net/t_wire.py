@@ -516,7 +516,7 @@ def sizes_by_wire(one, port):
     client, which may be cut short (tbg_reply_true), and what the daemon says of its limit.
     """
     address, ret = (n.links[1].server4, port), []
-    for size in (1000, 3000, 9000, 9700, 10300, 12000, 13500):
+    for size in (1000, 3000, 9000, 10300, 12000, 13500, 14700):
         with open(os.path.join(one.root, f"{size}.bin"), "wb") as f:
             f.write(os.urandom(size))
         with connection(n.client, address) as c:
@@ -527,7 +527,7 @@ def sizes_by_wire(one, port):
             with connection(n.client, address) as c:
                 assert c.get(f"/{size}.bin").tier == "wire"
                 segment = longest_segment(c)
-    return ret, segment, talk.ask(one, "status"), talk.ask(one, "why", "/13500.bin")
+    return ret, segment, talk.ask(one, "status"), talk.ask(one, "why", "/14700.bin")
 
 
 def sizes_of_another(*options):
@@ -542,13 +542,13 @@ def sizes_of_another(*options):
         assert one.stop() == 0, one.lines
 
 
-def t_more_segments_than_pay_are_left_to_the_daemon():
+def t_more_than_ten_segments_are_left_to_the_daemon():
     sizes, segment, status, why = sizes_of_another("--wire-size", "auto")
     limit = status["wire_size"]
-    assert status["wire_size_auto"] and 9700 < limit < 10300, status
-    assert limit * 4 // 5 < 7 * segment <= limit, (segment, limit)
-    assert sizes == [(size, size <= 7 * segment) for size, _ in sizes], (sizes, segment)
-    assert why["why"] == "SIZE" and "less cost" in why["detail"], why
+    assert status["wire_size_auto"] and 13900 < limit < 14700, status
+    assert limit * 4 // 5 < 10 * segment <= limit, (segment, limit)
+    assert sizes == [(size, size <= 10 * segment) for size, _ in sizes], (sizes, segment)
+    assert why["why"] == "SIZE" and "ten segments" in why["detail"], why
 
 
 def t_wire_size_is_the_limit_that_was_asked_for():

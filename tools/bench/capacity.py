@@ -27,10 +27,8 @@ from servers import KINDS, Floor, Origin, Toboggan, fetch
 from fileset import SMALL
 
 if TYPE_CHECKING:
-    import servers
     from engine import Run, Sample
     from fileset import Pages
-    from lab import Lab
     from loads import Load
     from servers import Server
 
@@ -45,7 +43,6 @@ MISSES = 4096               # files, nearly none of which is cached
 MISS_PATH = "/%31k.jpg"     # SMALL, with a path that only the daemon decodes
 FLOOR = "floor"
 WIRE, USER = "toboggan", "toboggan-user"
-ALL = "wire up to 64K"      # a toboggan whose wire also sends responses for which it does not pay
 KIB = 1024
 # 14 KiB include the head: wire answers what fits into ten segments.
 ROWS = (
@@ -142,15 +139,11 @@ class FullCore(Experiment):
                for name in self.names(run.opts)]
         ret += [(name, lambda name=name, options=options, **kw: Toboggan(
             run.lab, name, options=options, **kw)) for name, options in self.others]
-        if WIRE in self.names(run.opts) and any(not self.unfit(p, ALL) for p in self.points):
-            ret.append((ALL, lambda **kw: make_all(run.lab, **kw)))
         if not self.opts.ipv6 and any(p.label == "1 KiB" for p in self.points):
             ret.append((FLOOR, lambda **_: Floor(run.lab, FLOOR)))
         return ret
 
     def unfit(self, point: Any, name: str) -> Any:
-        if name == ALL:
-            return point.label not in ("8 KiB", "14 KiB")
         if name == FLOOR:
             return point.label != "1 KiB" or self.old or point.calls > 0
         kind = Toboggan if name.startswith("toboggan") else KINDS[name]
@@ -358,7 +351,7 @@ class Capacity(FullCore):
         share = pays_from(rate("1 KiB", WIRE), rate("1 KiB, passed up", WIRE), rate("1 KiB", USER))
         if share:
             ret["wire pays from this share of hits on, 1 KiB"] = {WIRE: share}
-        sizes = [(p.size, rates.get((p.x, ALL)) or rates.get((p.x, WIRE)), rates.get((p.x, USER)))
+        sizes = [(p.size, rates.get((p.x, WIRE)), rates.get((p.x, USER)))
                  for p in self.points if not p.kind and not p.calls and p.size <= 14 * KIB]
         up_to = pays_up_to(sizes)
         if up_to:
@@ -394,10 +387,6 @@ def fitting(wanted: int | None) -> int:
                     f"queue drops more than net.core.netdev_max_backlog = {room}: "
                     f"want at most {room // WAITING}, or raise that sysctl")
     return wanted
-
-
-def make_all(lab: Lab, **kw: Any) -> servers.Toboggan:
-    return Toboggan(lab, ALL, wire_size="64K", **kw)
 
 
 def pays_from(hit: float, passed: float, user: float) -> str | None:

@@ -293,7 +293,7 @@ class Bench:
     def __init__(self, lab: Lab, keys: list[str], repeats: int, seconds: float,
                  patience_s: float) -> None:
         self.lab, self.keys, self.repeats, self.seconds = lab, keys, repeats, seconds
-        nginx, wire = Nginx(lab, "nginx"), Toboggan(lab, "wire", wire_size="64K")
+        nginx, wire = Nginx(lab, "nginx"), Toboggan(lab, "wire")
         user, reflect = Toboggan(lab, "user", tiers="user"), Reflector(lab, "reflect")
         sock = Toboggan(lab, "sock", tiers="sock,user")
         bare = Bare(lab, "bare")

@@ -21,7 +21,6 @@ STYLES = {
     "toboggan-sock": ("#9a5bd8", "diamond"), "nginx": ("#1f9650", "triangle"),
     "apache2": ("#0f94a8", "square"), "lighttpd": ("#b0850f", "diamond"),
     "h2o": ("#d23b78", "triangle"), "floor": ("#7a7f87", "circle"),
-    "wire up to 64K": ("#d99a7c", "circle"),
 }
 COLOURS = ("#d23b78", "#0f94a8", "#b0850f", "#9a5bd8", "#1f9650", "#2f74e0", "#d9581c")
 MARKS = ("circle", "square", "triangle", "diamond")

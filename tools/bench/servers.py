@@ -396,10 +396,9 @@ class Toboggan(Server):
     can_compute = can_proxy = True
     TIERS = ("wire", "sock", "user")    # fastest first; each except the last needs the last
 
-    def __init__(self, lab: Lab, name: str, tiers: str = "wire,user", wire_size: str | None = None,
+    def __init__(self, lab: Lab, name: str, tiers: str = "wire,user",
                  options: Iterable[str] = (), **kw: Any) -> None:
         super().__init__(lab, name, **kw)
-        self.wire_size = wire_size      # None: the default
         self.options = options          # further options of the daemon
         self.tiers = tiers.split(",")
         self.tier = self.tiers[0]
@@ -420,7 +419,6 @@ class Toboggan(Server):
         self.run([binary("toboggand"), *content, "--listen", self.authority,
                   "--tiers", ",".join(self.tiers),
                   "--wire", self.iface if "wire" in self.tiers else "off",
-                  *(["--wire-size", self.wire_size] if self.wire_size else []),
                   *(["--sock", "unlisted"] if "sock" in self.tiers else []),
                   "--memory", self.memory, "--workers", str(self.workers),
                   "--connections-max", str(self.connections + 500),

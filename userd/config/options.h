@@ -57,7 +57,7 @@ struct tbg_options {
 	unsigned int give_back;		/* answers in a row that wire could have given; 0: never */
 	bool late_sockets;		/* wire owns connections where the kernel lets it */
 	enum tbg_births_wanted births;	/* who answers SYNs, with late_sockets */
-	unsigned int wire_size;		/* bytes; 0: as long as it pays */
+	unsigned int wire_size;		/* bytes; 0: ten segments */
 	bool sock_unlisted;		/* on kernels nobody has vouched for, too */
 	uint64_t memory;		/* bytes */
 	unsigned int workers;

@@ -13,7 +13,7 @@ struct tbg_wire;
 /* Of an interface, by its name; 0: there is none. */
 unsigned int tbg_reply_size_mtu(const char *iface);
 
-/* Bytes of a segment, and of a reply of --wire-size (0: what pays); 0: none by IPv6. */
+/* Bytes of a segment, and of a reply of --wire-size (0: auto); 0: none by IPv6. */
 unsigned int tbg_reply_size_segment(unsigned int mtu, bool v6);
 unsigned int tbg_reply_size_max(unsigned int wire_size, unsigned int mtu, bool v6);
 

@@ -386,8 +386,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 	err = set_own(w);
 	if (err)
 		goto out;
-	w->maps.knob->pays_segs = size ? TBG_SEG_MAX : TBG_SEG_PAYS;
-	w->maps.knob->pays_bytes = size;
+	w->maps.knob->reply_max = size;
 	w->maps.knob->answer = 1;
 	w->on = (struct tbg_interfaces){
 		.progs = { w->progs[TBG_HOOK_INGRESS], w->progs[TBG_HOOK_EGRESS] },

@@ -27,7 +27,7 @@ struct tbg_wire;
  * and loopback interface that is up and has an address of a listener).
  * owner: whom the daemon will run as. Listeners must be bound. late_sockets: connections
  * are wire's alone, where the kernel can make their sockets late. births: who then answers
- * their SYNs. size: of the longest reply; 0: what pays. Returns 0 or negative errno; on
+ * their SYNs. size: of the longest reply; 0: ten segments. Returns 0 or negative errno; on
  * error ret_msg says what is missing and what to do, and nothing is left attached.
  */
 int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool late_sockets,
