@@ -82,7 +82,7 @@ static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scrat
 	}
 	seq = tbg_tcb_next(f);
 	ack = f->rcv_nxt;
-	owed = (__s32)(f->acked - f->snd_nxt) < 0;
+	owed = tbg_tcb_owes(f);
 	bpf_spin_unlock(&f->lock);
 	tbg_count(TBG_WHY_CHALLENGE);
 	if (owed && !told)

@@ -89,7 +89,7 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 		seq = f->snd_nxt;
 	}
 	left = f->state != TBG_TCB_OPEN && tbg_crowd_left(f);
-	owed = (__s32)(f->acked - f->snd_nxt) < 0;
+	owed = tbg_tcb_owes(f);
 	bpf_spin_unlock(&f->lock);
 	if (left)
 		tbg_crowd_leave(key);
@@ -124,7 +124,7 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
 		f->acked = p->ack;
 	seq = tbg_tcb_next(f);
 	ack = f->rcv_nxt;
-	owed = (__s32)(f->acked - f->snd_nxt) < 0;
+	owed = tbg_tcb_owes(f);
 	bpf_spin_unlock(&f->lock);
 	if (owed)
 		tbg_due(key);
@@ -248,7 +248,7 @@ static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scra
 	seq = f->snd_nxt;
 	ack = f->rcv_nxt;
 	left = tbg_crowd_left(f);
-	owed = (__s32)(f->acked - f->snd_nxt) < 0;
+	owed = tbg_tcb_owes(f);
 	bpf_spin_unlock(&f->lock);
 	if (left)
 		tbg_crowd_leave(key);

@@ -126,6 +126,12 @@ static __always_inline void tbg_tcb_key_of(struct __sk_buff *skb,
 	ret->vrf = vrf ? *vrf : 0;
 }
 
+/* Whether some of what was sent is not acknowledged. Under the lock. */
+static __always_inline bool tbg_tcb_owes(const struct tbg_tcb *f)
+{
+	return (__s32)(f->acked - f->snd_nxt) < 0;
+}
+
 /* Whether our FIN has been sent: it stands at snd_nxt. */
 static __always_inline bool tbg_tcb_fin(const struct tbg_tcb *f)
 {

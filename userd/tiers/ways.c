@@ -188,34 +188,26 @@ static void join(struct tbg_ways *w)
 int tbg_ways_set(struct tbg_ways *w, int map_fd)
 {
 	const struct tbg_way_entry *old = w->set, *end = w->set + w->set_nr, *e;
-	struct tbg_way_entry *keep;
 
 	if (!w->read)
 		return 0;
 	join(w);
-	keep = malloc((w->nr ?: 1) * sizeof(*keep));
-	if (!keep)
-		return -ENOMEM;
 	for (e = w->at; e < w->at + w->nr; e++) {
 		for (; old < end && key_order(old, e) < 0; old++)
 			bpf_map_delete_elem(map_fd, &old->key);
 		if (old < end && !key_order(old, e) &&
 		    !memcmp(&old++->way, &e->way, sizeof(e->way)))
 			continue;
-		if (bpf_map_update_elem(map_fd, &e->key, &e->way, BPF_ANY)) {
-			int err = -errno;
-
-			free(keep);
-			return err;
-		}
+		if (bpf_map_update_elem(map_fd, &e->key, &e->way, BPF_ANY))
+			return -errno;
 	}
 	for (; old < end; old++)
 		bpf_map_delete_elem(map_fd, &old->key);
-	memcpy(keep, w->at, w->nr * sizeof(*keep));
-	free(w->set);
-	w->set = keep;
-	w->set_nr = w->nr;
-	w->read = false;
+	/* the next ones are read where the former ones were */
+	*w = (struct tbg_ways){
+		.at = w->set, .room = w->set_room,
+		.set = w->at, .set_nr = w->nr, .set_room = w->room,
+	};
 	return 0;
 }
 

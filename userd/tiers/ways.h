@@ -26,7 +26,7 @@ struct tbg_ways {
 	struct tbg_way_entry *at;	/* as read: in any order, and more than one to a key */
 	unsigned int nr, room;
 	struct tbg_way_entry *set;	/* in the map: in order of their keys */
-	unsigned int set_nr;
+	unsigned int set_nr, set_room;
 	bool read;			/* anew, since it was last set */
 };
 
