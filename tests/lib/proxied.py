@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any, Iterable
 
 import daemon
@@ -21,6 +22,11 @@ def connections(p: daemon.Daemon) -> Any:
     return talk.ask(p, "status")["connections"]
 
 
-def path() -> str:
+def path(what: str = "u") -> str:
     """A target that no other test requests."""
-    return f"/u-{next(_names)}"
+    return f"/{what}-{next(_names)}"
+
+
+def sleep_to_stale(seconds: float) -> None:
+    """Time itself is what is tested: there is no event to wait for."""
+    time.sleep(seconds)

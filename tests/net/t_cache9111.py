@@ -4,7 +4,6 @@
 the rule. What can be told as requests in turn is in t_rules9111.py.
 """
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -21,16 +20,15 @@ import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
 from origin import ask, reply  # noqa: E402
+from proxied import path, proxy, sleep_to_stale  # noqa: E402
 
 d = o = None
-_names = itertools.count()
 
 
 def begin():
     global d, o
     o = origin.Origin()
-    d = daemon.Daemon("--memory", "256M", "--upstream", o.url, *daemon.USER, "--workers",
-                      "2").start()
+    d = proxy(o.url, workers=2, options=("--memory", "256M")).start()
 
 
 def end():
@@ -38,18 +36,8 @@ def end():
     o.close()
 
 
-def path(what="p"):
-    """One that no other test uses."""
-    return f"/{what}-{next(_names)}"
-
-
 def fetched(p):
     return len(o.seen(p))
-
-
-def sleep_to_stale(seconds):
-    """Time itself is what is tested: there is no event to wait for."""
-    time.sleep(seconds)
 
 
 def t_query_and_host_are_part_of_the_key():

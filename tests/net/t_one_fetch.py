@@ -3,29 +3,25 @@
 """One fetch for many requests for the same response, and its end when they leave."""
 import concurrent.futures
 import contextlib
-import itertools
 import os
 import sys
 import threading
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
 import client                       # noqa: E402
-import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
 from origin import ask, reply  # noqa: E402
+from proxied import path, proxy, sleep_to_stale  # noqa: E402
 
 d = o = None
-_names = itertools.count()
 
 
 def begin():
     global d, o
     o = origin.Origin()
-    d = daemon.Daemon("--memory", "256M", "--upstream", o.url, *daemon.USER, "--workers",
-                      "2").start()
+    d = proxy(o.url, workers=2, options=("--memory", "256M")).start()
 
 
 def end():
@@ -33,18 +29,8 @@ def end():
     o.close()
 
 
-def path(what="p"):
-    """One that no other test uses."""
-    return f"/{what}-{next(_names)}"
-
-
 def fetched(p):
     return len(o.seen(p))
-
-
-def sleep_to_stale(seconds):
-    """Time itself is what is tested: there is no event to wait for."""
-    time.sleep(seconds)
 
 
 def t_many_requests_make_one_fetch():

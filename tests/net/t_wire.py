@@ -555,7 +555,7 @@ def t_wire_size_is_the_limit_that_was_asked_for():
     sizes, _, status, _ = sizes_of_another("--wire-size", "3400")
     assert status["wire_size"] == 3400 and not status["wire_size_auto"], status
     assert sizes == [(size, size <= 3400) for size, _ in sizes], sizes
-    sizes, segment, status, _ = sizes_by_wire(d, PORT)      # of 64K
+    sizes, segment, status, _ = sizes_of_another("--wire-size", "64K")
     assert sizes == [(size, size <= 10 * segment) for size, _ in sizes], (sizes, segment)
     assert status["wire_size"] > 14000, status
 

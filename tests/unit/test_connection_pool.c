@@ -187,14 +187,23 @@ KTAP_TEST(t_one_that_is_dropped_stays_until_its_operations_have_ended)
 	close(it.peer);
 }
 
+/* A connection of the first request to the first server, which it needs no more. */
+static struct tbg_upstream_conn *kept(void)
+{
+	struct tbg_upstream_conn *o = connection(&it.x[0], &it.b[0]);
+
+	if (o)
+		tbg_upstream_conn_keep(&it.w, o);
+	return o;
+}
+
 KTAP_TEST(t_what_is_kept_is_used_by_the_next_request)
 {
 	struct tbg_upstream_conn *o, *other[3];
 
 	begin();
-	o = connection(&it.x[0], &it.b[0]);
+	o = kept();
 	KTAP_CHECK(o);
-	tbg_upstream_conn_keep(&it.w, o);
 	KTAP_EQ(it.gone, 1);
 	KTAP_CHECK(o->recv.busy);	/* so that its end is noticed */
 	/* another server's, and one that asks for a new one, do not get it */
@@ -234,9 +243,8 @@ KTAP_TEST(t_an_idle_one_that_its_server_ends_is_gone)
 	struct tbg_upstream_conn *o;
 
 	begin();
-	o = connection(&it.x[0], &it.b[0]);
+	o = kept();
 	KTAP_CHECK(o);
-	tbg_upstream_conn_keep(&it.w, o);
 	fake_ring_complete(&it.w, &o->recv, 0);
 	KTAP_EQ(it.w.upstream_conns_nr, 0);
 	KTAP_EQ(it.failed, 0);
@@ -252,9 +260,8 @@ KTAP_TEST(t_what_comes_unasked_ends_it_and_keeps_requests_apart)
 	struct tbg_upstream_conn *o;
 
 	begin();
-	o = connection(&it.x[0], &it.b[0]);
+	o = kept();
 	KTAP_CHECK(o);
-	tbg_upstream_conn_keep(&it.w, o);
 	memcpy(o->head, over, sizeof(over));
 	fake_ring_complete(&it.w, &o->recv, strlen(over));
 	KTAP_EQ(it.failed, 0);		/* a server's word for the end of an idle one */
@@ -270,15 +277,13 @@ KTAP_TEST(t_what_comes_unasked_ends_it_and_keeps_requests_apart)
 	KTAP_CHECK(!strcmp(it.withdrawn_uri, "a/b"));
 	close(it.peer);
 	/* for a while none is kept, and then again */
-	o = connection(&it.x[0], &it.b[0]);
+	o = kept();
 	KTAP_CHECK(o);
-	tbg_upstream_conn_keep(&it.w, o);
 	KTAP_EQ(it.w.upstream_conns_nr, 0);
 	close(it.peer);
 	it.w.now_ns += 61000000000ull;
-	o = connection(&it.x[0], &it.b[0]);
+	o = kept();
 	KTAP_CHECK(o);
-	tbg_upstream_conn_keep(&it.w, o);
 	KTAP_EQ(it.w.upstream_conns_nr, 1);
 	finish(NULL);
 	close(it.peer);
@@ -336,9 +341,8 @@ KTAP_TEST(t_a_drain_ends_those_that_are_idle)
 	struct tbg_upstream_conn *o;
 
 	begin();
-	o = connection(&it.x[0], &it.b[0]);
+	o = kept();
 	KTAP_CHECK(o);
-	tbg_upstream_conn_keep(&it.w, o);
 	tbg_origins_check(&it.w);
 	KTAP_CHECK(!o->closing);
 	it.w.draining = true;
@@ -353,9 +357,8 @@ KTAP_TEST(t_those_of_an_upstream_that_no_configuration_has_go)
 	struct tbg_upstream_conn *o;
 
 	begin();
-	o = connection(&it.x[0], &it.b[0]);
+	o = kept();
 	KTAP_CHECK(o);
-	tbg_upstream_conn_keep(&it.w, o);
 	tbg_origins_check(&it.w);
 	KTAP_CHECK(!o->closing);
 	it.upstream.sites = 0;
