@@ -116,7 +116,7 @@ check-package: deb		## install, upgrade and purge the packages on fresh Debians 
 check-image: deb		## an image of the packages serves, below Docker's profile and ours
 	$(Q)$(MAKE) -C tests suite-net
 	$(Q)tools/package/image
-	$(Q)TBG_IMAGE=$(O)/image tests/run net/t_contained.py
+	$(Q)TBG_IMAGE=$(O)/image tests/run net/setup/t_contained.py
 check-gigabyte: all		## 2 GiB through bad networks on each of them
 	$(Q)$(MAKE) -C tests all
 	$(Q)$(MAKE) -C vm gigabyte
@@ -157,7 +157,7 @@ deps-package:
 	$(Q)tools/deps build docs package
 
 pictures: all			## the documentation's, of the page in a browser
-	$(Q)TBG_PICTURES=$(CURDIR)/Documentation/operating/pictures tests/net/t_page.py
+	$(Q)TBG_PICTURES=$(CURDIR)/Documentation/operating/pictures tests/net/operate/t_page.py
 
 clean:				## remove what was built, but not the test kernels
 	$(Q)rm -rf "$(O)/bpf" "$(O)/userd" "$(O)/tools" "$(O)/tests" \

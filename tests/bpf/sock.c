@@ -2,7 +2,7 @@
 /*
  * The sock tier's programs: that this kernel's verifier takes them, and at what
  * cost, since a kernel under emulation has to load them too. What they do needs
- * sockets, and is tested in net/t_sock.py. Needs root. Attaches nothing.
+ * sockets, and is tested in net/sock/t_sock.py. Needs root. Attaches nothing.
  */
 #include "ktap.h"
 #include "requires.h"

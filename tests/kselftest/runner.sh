@@ -54,8 +54,8 @@ run_many()	# PROGRAM…
 		number=$((number + 1))
 		if [ -n "${per_test_logging:-}" ]; then
 			run_program "${PWD#"$BASE_DIR"/}" "$program" "$number" \
-				>"/tmp/$program" || bad=1
-			grep -E '^(ok|not ok) ' "/tmp/$program"
+				>"/tmp/${program##*/}" || bad=1
+			grep -E '^(ok|not ok) ' "/tmp/${program##*/}"
 		elif [ -n "${logfile:-}" ]; then
 			run_program "${PWD#"$BASE_DIR"/}" "$program" "$number" \
 				>"$logfile.part" || bad=1

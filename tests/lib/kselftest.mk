@@ -13,9 +13,11 @@ run_tests install: beside
 
 include ../../../lib.mk
 
-# What runs needs our library beside its folder, wherever the kernel's objects are.
+# What runs needs our library beside its folder, wherever the kernel's objects are. There a
+# program that has a folder in its suite has none, and looks one folder further up.
 beside: alone
 	@[ $(OUTPUT) -ef . ] || ln -sfnr ../../tests/lib $(OUTPUT)/../lib
+	@[ $(OUTPUT) -ef . ] || ln -sfnr ../../tests/lib $(OUTPUT)/../../lib
 
 alone:
 	@env -u MAKEFLAGS -u MAKELEVEL -u OUTPUT -u INSTALL_PATH $(MAKE) -C ../.. \

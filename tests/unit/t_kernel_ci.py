@@ -72,7 +72,7 @@ def vm_run_takes(words, kernel):
     assert opts.kernels == kernel and opts.junit == JUNIT, words
     listed = subprocess.run([os.path.join(REPO, "tests", "run"), "--list", *opts.suites],
                             check=True, capture_output=True, text=True).stdout.split()
-    for program in ("bpf/core", "net/t_wire.py", "net/t_close.py", "net/t_split.py"):
+    for program in ("bpf/core", "net/wire/t_wire.py", "net/wire/t_close.py", "net/wire/t_split.py"):
         assert program in listed, listed
 
 

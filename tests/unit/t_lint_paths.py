@@ -10,14 +10,14 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import ktap
 
-TREE = {"userd/http/framing.c": "", "tests/net/t_split.py": "def t_get():\n    pass\n",
+TREE = {"userd/http/framing.c": "", "tests/net/wire/t_split.py": "def t_get():\n    pass\n",
         "tests/bpf/wire.c": "", "vm/run": "", "Documentation/other.rst": "",
         "Documentation/pictures/a.png": ""}
 TRUE = """
 `Other <other.rst>`_ has it; ``userd/http/framing.c``, ``http/framing.c`` and `framing.c` are one
 file. *vm/run*, **vm/**\\ ``run`` and ``tests/*/t_split.py``; ~/userd/none.c is not of this tree.
 
-    make check TEST=net/t_split.py:t_get bpf/wire
+    make check TEST=net/wire/t_split.py:t_get bpf/wire
 
 .. image:: pictures/a.png
 """
@@ -45,7 +45,7 @@ def t_paths_that_exist_are_accepted():
 
 
 def t_each_path_that_does_not_exist_is_named():
-    for path in ("userd/http/gone.c", "http/gone.h", "net/t_gone.py", "net/t_split.py:t_gone",
+    for path in ("userd/http/gone.c", "http/gone.h", "net/t_gone.py", "net/wire/t_split.py:t_gone",
                  "bpf/gone", "vm/gone/", "tests/*/t_gone.py"):
         lines = lint(f"One line.\nThen ``{path}``.\n")
         assert len(lines) == 1 and f"Documentation/page.rst:2: there is no {path}" in lines[0], \

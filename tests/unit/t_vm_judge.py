@@ -91,7 +91,7 @@ def t_another_configuration_than_asked_for_fails():
 
 PANIC = """[    8.1] kselftest: running bpf/wire
 [    9.1] kselftest: ended bpf/wire
-[    9.2] kselftest: running net/t_close.py
+[    9.2] kselftest: running net/wire/t_close.py
 [   10.0] BUG: kernel NULL pointer dereference, address: 0000000000000000
 [   10.1] RIP: 0010:tcp_close+0x1/0x2
 [   10.2] Call Trace:
@@ -103,7 +103,7 @@ PANIC = """[    8.1] kselftest: running bpf/wire
 
 def t_a_panic_names_the_test_and_shows_the_stack():
     res = judged(console=PANIC, dmesg="", verdict="ready 4.2\n", ktap_text="")
-    assert "running at the first splat: net/t_close.py" in res.faults, res.faults
+    assert "running at the first splat: net/wire/t_close.py" in res.faults, res.faults
     assert "inet_release" in res.stack[3] and "end trace" in res.stack[-1], res.stack
 
 
@@ -127,7 +127,7 @@ HANG = PANIC[:PANIC.index("[   10.0]")] + """[   90.0] sysrq: Show backtrace of 
 
 def t_a_hang_names_the_test_and_shows_cpus_and_programs():
     res = judged(console=HANG, dmesg="", verdict="ready 4.2\n", ktap_text="", ended="hang: x")
-    assert res.faults[0] == "hang: x" and "running at the end: net/t_close.py" in res.faults
+    assert res.faults[0] == "hang: x" and "running at the end: net/wire/t_close.py" in res.faults
     text = "\n".join(res.stack)
     assert "sock_map_close" in text and "lock_sock_nested" in text, text
     assert "kthreadd+" not in text, text

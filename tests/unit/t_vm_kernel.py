@@ -165,7 +165,7 @@ def t_a_root_for_arm64_has_the_libraries_and_no_compilers():
     sysroot = importlib.machinery.SourceFileLoader(
         "sysroot", os.path.join(fakeboot.REPO, "vm", "sysroot")).load_module()
     words = sysroot.packages()
-    # bpftool runs at the build machine, and in the guest, for net/t_sock.py
+    # bpftool runs at the build machine, and in the guest, for net/sock/t_sock.py
     assert {"libbpf-dev", "liburing-dev", "python3", "iproute2", "bpftool",
             "?essential"} <= set(words), words
     assert not {"clang", "gcc", "make", "qemu-system-x86"} & set(words), words

@@ -2,7 +2,7 @@
 /*
  * RFC 9111 as pure functions (userd/http/freshness.c): what is stored, for how long,
  * how old it is, and whom it may answer. One table for each rule; what only
- * shows with a daemon is in tests/net/t_rules9111.py, with time in t_cache9111.py.
+ * shows with a daemon is in tests/net/cache/t_rules9111.py, with time in t_cache9111.py.
  */
 #include <stdlib.h>
 #include <string.h>

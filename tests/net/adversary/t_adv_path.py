@@ -1,0 +1,499 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Scripts of changes between the ends: path MTU, VLANs, interfaces, daemons.
+
+A router's word about a segment reaches the socket in its own numbers; a
+connection outlives its interface's absence and its daemon's end.
+"""
+import copy
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import adversary
+import daemon
+import ktap
+import net
+import rawtcp
+import talk
+
+BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300),
+          "/full": talk.content("full", 1100), "/large": talk.content("large", 40000)}
+HIT, OTHER, FULL, LARGE = (talk.request(t) for t in ("/hit", "/other", "/full", "/large"))
+TAG = 5
+stage = adversary.Stage(BODIES)
+
+
+def forget_path():
+    """The server's kernel knows nothing of paths any more."""
+    for family in ("-4", "-6"):
+        stage.net.server.run("ip", family, "route", "flush", "cache")
+
+
+def first_data(c):
+    while True:
+        seg = c.next(lose=True)
+        if seg.data:
+            return seg
+
+
+def t_fragmentation_needed_for_the_socket_s_segment():
+    """After hits: the socket finds the segment in its own numbers and sends smaller ones."""
+    adversary.needs_socket("what the socket has learned of the path is forgotten with it")
+    def script(s):
+        mtu = 1000 if s.family == 4 else 1280
+        forget_path()
+        c = s.connect()
+        s.hit(c, HIT)
+        s.hit(c, OTHER)
+        read = c.read
+        c.send(LARGE)
+        lost = first_data(c)
+        assert lost.seq == read and lost.len == 1500, lost
+        c.st.barrier(c.family)
+        c.queue.clear()         # a router drops all of this size
+        s.st.icmp_error(lost, mtu)
+        got = []
+        while not c.whole(c.mask, "GET"):
+            seg = c.next("smaller segments")
+            if seg.len <= mtu:
+                got.append(seg)
+                c.send(flags=".")
+            elif seg.data:      # this one does not get through
+                c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
+        assert c.response().body == BODIES["/large"]
+        assert got and all(seg.df for seg in got)
+        # and wire knows, too: what is larger is the socket's
+        c.send(FULL)
+        while not c.whole(c.mask, "GET"):
+            seg = c.next()
+            assert seg.len <= mtu, f"a packet of {seg.len} bytes on a path of {mtu}"
+            c.send(flags=".")
+        assert c.response().body == BODIES["/full"]
+        forget_path()
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_fragmentation_needed_for_wire_s_reply():
+    """It is larger than the path: it must get there, in whatever pieces."""
+    def script(s):
+        mtu = 1000 if s.family == 4 else 1280
+        forget_path()
+        c = s.connect()
+        s.hit(c, OTHER)
+        at, read = c.at, c.read
+        c.send(FULL)
+        lost = first_data(c)
+        assert lost.len > mtu, lost
+        s.st.icmp_error(lost, mtu)
+        for _ in range(5):
+            c.again(FULL, seq=at, ack=c.got)
+            for seg in c.pending():
+                if seg.data and seg.len > mtu and seg.df:
+                    c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
+                    s.st.icmp_error(seg, mtu)
+                elif seg.data or seg.flags != ".":
+                    c.send(flags=".")
+            if c.reset or c.whole(c.mask, "GET"):
+                break
+            time.sleep(0.25)        # the client's timer
+        assert c.reset or c.whole(c.mask, "GET"), "it never gets through"
+        if not c.reset:
+            assert c.response().body == BODIES["/full"]
+        assert c.read > read or c.reset
+        forget_path()
+    with stage.impatient():
+        stage.play(script, same=False)
+
+
+def t_forged_fragmentation_needed():
+    """Errors with numbers that were never sent, or were acknowledged long ago: no change."""
+    def script(s):
+        forget_path()
+        c = s.connect()
+        c.send(FULL)
+        seg = first_data(c)
+        c.receive(seg)
+        c.response()
+        c.send(flags=".")
+        mtu = 700 if s.family == 4 else 1280
+        for off in (1 << 20, 1 << 30, -1, -(1 << 20), -(1 << 30)):
+            ip = bytearray(seg.ip)
+            at = 24 if s.family == 4 else 44
+            seq = (int.from_bytes(seg.ip[at:at + 4], "big") + off) % rawtcp.MOD
+            ip[at:at + 4] = seq.to_bytes(4, "big")
+            forged = copy.copy(seg)
+            forged.ip = bytes(ip)
+            s.st.icmp_error(forged, mtu)
+        c.quiet()
+        s.hit(c, FULL)
+        c.send(LARGE)
+        seg = first_data(c)
+        assert seg.len == 1500, f"a segment of {seg.len} bytes"
+        c.receive(seg)
+        assert c.response().body == BODIES["/large"]
+        forget_path()
+    stage.play(script)
+
+
+def t_unreachable_does_not_kill():
+    """A soft error (RFC 5461) about a reply of wire's, and about the socket's."""
+    def script(s):
+        kind = (3, 1) if s.family == 4 else (1, 0)
+        c = s.connect()
+        for request in (HIT, LARGE, HIT):
+            c.send(request)
+            seg = first_data(c)
+            s.st.icmp_error(seg, kind=kind)
+            c.receive(seg)
+            c.response()
+        s.hit(c, HIT)
+    stage.play(script)
+
+
+def t_requests_brought_by_another_host():
+    """A balancer that answers go past (LVS-DR): they take the socket's way, and it may change."""
+    adversary.needs_socket("wire replies to the host that brought the request")
+    mac = rawtcp.MAC
+
+    def goes(s, c):
+        for request in (LARGE, HIT, OTHER):
+            c.get(request)
+        with s.still():
+            for request in (HIT, FULL, OTHER):
+                c.get(request)
+
+    def script(s):
+        try:
+            s.st.bringer = bytes.fromhex("027462670065")
+            c = s.connect()
+            with s.still():
+                s.hit(c, HIT)
+            goes(s, c)
+            s.st.mac = bytes.fromhex("027462670066")
+            s.st.neighbours()
+            goes(s, c)
+        finally:
+            s.st.bringer, s.st.mac = None, mac
+            s.st.neighbours()
+    stage.play(script)
+
+
+def tagged(device, *options):
+    """The server on a VLAN: its interface, addresses there, and a play of hits and more."""
+    server, link = stage.net.server, stage.net.links[0]
+    try:
+        server.run("ip", "link", "add", "link", link.name, "name", "tag5", "type", "vlan",
+                   "id", str(TAG))
+    except RuntimeError as why:
+        raise ktap.Skip(f"no VLAN interfaces: {why}") from why
+    try:
+        server.run("ip", "link", "set", "tag5", "up")
+        server.sysctl("ipv6.conf.tag5.accept_dad", 0)
+        server.run("ip", "address", "add", "10.88.0.1/24", "dev", "tag5")
+        server.run("ip", "address", "add", "fd88::1/64", "dev", "tag5", "nodad")
+        stage.daemons.pop("wire").stop()
+        stage.interfaces = device
+        stage.daemons["wire"] = stage.start("wire")
+        for tier in adversary.PORTS:
+            stage.warm(tier, *BODIES)
+        st = stage.station
+        ours, st.vlan = {4: "10.88.0.100", 6: "fd88::64"}, TAG
+        for family, addr in ours.items():
+            st.addresses[family].append(addr)
+            server.run("ip", "neigh", "replace", addr, "lladdr", st.mac.hex(":"), "dev", "tag5",
+                       "nud", "permanent")
+        servers = st.server
+        st.server = lambda family: "10.88.0.1" if family == 4 else "fd88::1"
+        barrier_from = {f: st.addresses[f][0] for f in ours}
+        for family, addr in ours.items():       # barriers, too, are on the VLAN
+            st.addresses[family].insert(0, st.addresses[family].pop())
+        try:
+            yield st
+        finally:
+            for family, addr in ours.items():
+                st.addresses[family].remove(addr)
+            st.vlan, st.server = None, servers
+            assert barrier_from == {f: st.addresses[f][0] for f in ours}
+    finally:
+        server.run("ip", "link", "del", "tag5")
+        stage.daemons.pop("wire").stop()
+        stage.interfaces = "tbg0"
+        stage.daemons["wire"] = stage.start("wire")
+        stage.warm("wire", *BODIES)
+
+
+def vlan(device, by_wire):
+    def script(s):
+        c = s.connect(source=s.st.addresses[s.family][0])
+        tier = s.tier if by_wire else "user"
+        c.send(HIT)
+        seg = c.expect("P.", ".")
+        assert (seg.vlan or 0) & 0xfff == TAG, f"VLAN {seg.vlan}: {seg}"
+        r = c.response()
+        c.send(flags=".")
+        assert (r.tier, r.body) == (tier, BODIES["/hit"]), r
+        assert c.get(LARGE).body == BODIES["/large"]
+        s.hit(c, OTHER, tier=tier)
+        # lost, and again
+        at, read = c.at, c.read
+        c.send(HIT)
+        first = c.response(lose=True)
+        c.again(HIT, seq=at, ack=read)
+        assert c.response().raw == first.raw
+    for _ in tagged(device):
+        with stage.impatient():
+            stage.play(script)
+
+
+def t_wire_on_a_vlan_interface():
+    """The tag is gone when wire sees the request, and the reply has it again."""
+    vlan("tag5", True)
+
+
+def t_wire_below_a_vlan_interface():
+    """On the device that carries the tags: the reply goes back with the request's."""
+    vlan("tbg0", True)
+
+
+def t_tag_of_priority_alone():
+    """It names no VLAN (IEEE 802.1Q 6.9.1): answers are without, as the socket's are."""
+    def script(s):
+        for tag in (0xa000, None):
+            s.st.vlan = tag
+            c = s.connect()
+            for request in (HIT, LARGE, OTHER):
+                at, read = c.at, c.read
+                c.send(request)
+                seg = c.next(lose=True)
+                while not seg.data:
+                    seg = c.next(lose=True)
+                assert seg.vlan is None, f"a tag: {seg.vlan:#x}"
+                c.again(request, seq=at, ack=read)
+                c.response()
+            s.st.vlan = None
+            assert c.get(HIT).body == BODIES["/hit"]
+    try:
+        with stage.impatient():
+            stage.play(script)
+    finally:
+        stage.station.vlan = None
+
+
+def down_and_up():
+    link = stage.net.links[0]
+    stage.net.server.run("ip", "link", "set", link.name, "down")
+    link.up()
+    stage.patience(stage.rto_ms)
+    stage.station.neighbours()
+    for family in (4, 6):
+        stage.station.barrier(family, again_s=0.05)
+
+
+def t_interface_down_and_up():
+    """Connections go on where they were; what was lost meanwhile comes again."""
+    def script(s):
+        c, idle = s.connect(), s.connect()
+        s.hit(c, HIT)
+        c.get(LARGE)
+        s.hit(idle, HIT)
+        at, read = c.at, c.read
+        c.send(OTHER)
+        first = c.response(lose=True)
+        down_and_up()
+        c.send(OTHER, seq=at, ack=read)
+        assert c.response().raw == first.raw
+        s.hit(idle, OTHER)
+        assert idle.get(LARGE).body == BODIES["/large"]
+        assert s.hit(s.connect(), HIT)
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_interface_down_while_the_socket_sends():
+    def script(s):
+        c = s.connect()
+        s.hit(c, HIT)
+        c.send(LARGE)
+        first_data(c)
+        c.st.barrier(c.family)
+        c.queue.clear()
+        down_and_up()
+        assert c.response().body == BODIES["/large"]
+        assert c.get(HIT).body == BODIES["/hit"]
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_mtu_that_shrinks_between_hits():
+    def script(s):
+        c = s.connect()
+        s.hit(c, FULL)
+        link = stage.net.links[0]
+        stage.net.server.run("ip", "link", "set", link.name, "mtu", "1280")
+        try:
+            c.send(FULL)
+            while not c.whole(c.mask, "GET"):
+                seg = c.next()
+                assert seg.len <= 1280, f"larger than the MTU: {seg}"
+                c.send(flags=".")
+            assert c.response().body == BODIES["/full"]
+            s.hit(c, OTHER)
+        finally:
+            stage.net.server.run("ip", "link", "set", link.name, "mtu", "1500")
+            stage.station.neighbours()
+        assert c.get(FULL).body == BODIES["/full"]
+    with stage.impatient():
+        stage.play(script)
+
+
+def shifted(s):
+    """A connection with deltas, on which wire and the socket have both answered."""
+    c = s.connect()
+    s.hit(c, HIT)
+    c.get(LARGE)
+    s.hit(c, OTHER)
+    return c
+
+
+def ended_by(how):
+    """Connections with deltas, idle, busy and with a reply lost, while their daemon ends."""
+    for family in (4, 6):
+        s = adversary.Play(stage, family, "wire")
+        with stage.told(s):
+            idle, half, slow = shifted(s), shifted(s), shifted(s)
+            slow.window = 20            # 2560 bytes
+            slow.send(LARGE)
+            data = slow.next()
+            while not data.data:
+                data = slow.next()
+            half.send(HIT[:20])
+            half.st.barrier(family)
+            s.st.net.server.taken(half.rport, half.port)    # a socket with bytes unread resets
+            d = stage.daemons.pop("wire")
+            d.process.send_signal(how)
+            yield s, idle, half, slow, d
+            stage.daemons["wire"] = stage.start("wire")
+            stage.warm("wire", *BODIES)
+            after = s.connect()
+            s.hit(after, HIT)
+            s.end()
+
+
+def fin_of(c):
+    """The server's FIN, in the client's numbers, and the rest of the close."""
+    while c.fin is None:
+        seg = c.next("FIN")
+        assert not seg.bits & rawtcp.RST, f"reset: {seg}"
+        assert not seg.data or seg.seq < c.read or c.read < seg.seq, seg
+    assert c.fin == c.read, f"FIN at {c.fin}, wanted {c.read}"
+    c.send(flags="F.")
+    c.expect(".", seq=c.got, ack=c.at)
+
+
+def t_daemon_drains_and_detaches():
+    """SIGTERM: what has begun is finished in the client's numbers, then each is closed."""
+    adversary.needs_socket("connections of wire's own end in t_late.py")
+    for _, idle, half, slow, d in ended_by(signal.SIGTERM):
+        fin_of(idle)
+        half.send(HIT[20:])
+        r = half.response()
+        assert (r.body, r.fields["Connection"]) == (BODIES["/hit"], "close"), r
+        fin_of(half)
+        slow.window = 65535
+        slow.send(flags=".")
+        assert slow.response().body == BODIES["/large"]
+        fin_of(slow)
+        assert d.stop() == 0, d.lines
+
+
+def drained(closes=True):
+    """
+    A connection with deltas, the FIN of a draining daemon acknowledged, and that daemon.
+    closes: the client will, too; else the server's socket has to forget it.
+    """
+    for family in (4, 6) if closes else (4,):
+        s = adversary.Play(stage, family, "wire")
+        with stage.told(s):
+            c = shifted(s)
+            d = stage.daemons.pop("wire")
+            d.process.send_signal(signal.SIGTERM)
+            while c.fin is None:
+                c.next("FIN")
+            c.send(flags=".")
+            net.until(lambda d=d: not talk.ask(d, "status")["connections"],
+                      "it keeps the connection")
+            yield c, d
+            stage.daemons["wire"] = stage.start("wire")
+            stage.warm("wire", *BODIES)
+            if closes:
+                s.end()
+            else:
+                s.abandon()
+
+
+def t_draining_daemon_waits_for_a_client_that_closes_late():
+    adversary.needs_socket("no client has a socket to close")
+    for c, d in drained():
+        fin_of(c)
+        assert d.process.wait(daemon.STOP_S) == 0, d.lines
+        assert d.stop() == 0 and not any("clients have not closed" in x for x in d.lines), d.lines
+
+
+def t_draining_daemon_does_not_wait_for_ever():
+    adversary.needs_socket("no client has a socket to close")
+    for _, d in drained(closes=False):
+        assert d.process.wait(daemon.STOP_S) == 0, d.lines
+        d.stop()
+        assert sum("1 connections that clients have not closed" in x for x in d.lines) == 1, d.lines
+
+
+def t_draining_daemon_ends_at_once_if_told_twice():
+    adversary.needs_socket("no client has a socket to close")
+    for _, d in drained(closes=False):
+        assert d.stop() == 0, d.lines
+        assert not any("clients have not closed" in x for x in d.lines), d.lines
+
+
+def t_daemon_told_twice_resets_who_has_not_read_all():
+    """Bytes that a socket continues to send without wire would have the place of other bytes."""
+    adversary.needs_socket("no client has a socket to close")
+    for family in (4, 6):
+        for flags in (None, "FP."):
+            s = adversary.Play(stage, family, "wire")
+            with stage.told(s):
+                c = shifted(s)
+                c.window = 20
+                c.send(LARGE, flags)
+                first_data(c)
+                d = stage.daemons.pop("wire")
+                d.process.send_signal(signal.SIGTERM)
+                net.until(lambda d=d: "draining" in talk.ask(d, "why", "/hit")["detail"])
+                assert d.stop() == 0, d.lines
+                c.window = 65535
+                c.send(flags=".")
+                while not c.reset:
+                    c.next("a reset")
+                stage.daemons["wire"] = stage.start("wire")
+                stage.warm("wire", *BODIES)
+                s.end()
+
+
+def t_daemon_is_killed():
+    """The kernel closes its sockets: a FIN or an RST in the client's numbers, no other byte."""
+    adversary.needs_socket("no client has a socket to close")
+    for s, idle, half, slow, d in ended_by(signal.SIGKILL):
+        d.process.wait(daemon.STOP_S)
+        d.stop()
+        fin_of(idle)
+        fin_of(half)
+        slow.window = 65535
+        slow.send(flags=".")
+        s.st.barrier(s.family)
+
+
+if __name__ == "__main__":
+    adversary.runner(globals(), stage)

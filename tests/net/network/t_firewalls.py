@@ -1,0 +1,378 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Rule sets of hosts: a client that the user tier serves is served without a socket, too.
+
+Each is loaded, then a daemon of the user tier and one of connections without a socket play the
+same dialogue: hits, a miss, hits until the connection is given back, a miss, a large answer. What
+may not connect to the one may not to the other, and no rule set makes any connection hang.
+"""
+import contextlib
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import client
+import daemon
+import ktap
+import net
+import talk
+
+PORT, OTHER = 8080, 8081                # without a socket; of the user tier
+GIVE_BACK = 2
+HIT = talk.content("hit", 600)
+LARGE = talk.content("large", 200000)
+n = d = user = None
+miss_nr = 0
+
+# What is dropped is `BAD`, an address of the client's.
+BAD4, BAD6 = "10.87.0.66", "fd87::66"
+PORTS = "{ 8080, 8081 }"
+FIREWALLD = """
+table inet firewalld {
+  chain mangle_PREROUTING { type filter hook prerouting priority -140; policy accept; }
+  chain nat_PREROUTING { type nat hook prerouting priority -90; policy accept; }
+  chain nat_POSTROUTING { type nat hook postrouting priority 110; policy accept; }
+  chain raw_PREROUTING { type filter hook prerouting priority -290; policy accept;
+    icmpv6 type { nd-router-advert, nd-neighbor-solicit } accept
+    meta nfproto ipv6 fib saddr . iif oif missing drop
+  }
+  chain filter_INPUT { type filter hook input priority 10; policy accept;
+    ct state { established, related } accept
+    ct status dnat accept
+    iifname "lo" accept
+    ct state invalid drop
+    jump filter_IN_public
+    reject with icmpx type admin-prohibited
+  }
+  chain filter_IN_public { icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+    ip saddr 10.87.0.66 drop
+    ip6 saddr fd87::66 drop
+    meta l4proto { icmp, icmpv6 } accept
+    tcp dport { 8080, 8081 } accept
+  }
+}"""
+UFW = """
+table ip6 filter {
+  chain INPUT { type filter hook input priority 0; policy drop;
+    iifname "lo" accept
+    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+    ct state related,established accept
+    ct state invalid drop
+    ip6 saddr fd87::66 drop
+    tcp dport { 8080, 8081 } accept
+  }
+}
+table ip filter {
+  chain INPUT { type filter hook input priority 0; policy drop;
+    iifname "lo" accept
+    ct state related,established accept
+    ct state invalid drop
+    ip saddr 10.87.0.66 drop
+    tcp dport { 8080, 8081 } accept
+  }
+}"""
+# the server of nftables' own documentation
+NFTABLES = """
+table inet firewall {
+  chain inbound_ipv4 {
+    icmp type echo-request limit rate 5/second accept
+  }
+  chain inbound_ipv6 {
+    icmpv6 type { nd-neighbor-solicit, nd-router-advert, nd-neighbor-advert } accept
+  }
+  chain inbound { type filter hook input priority 0; policy drop;
+    ct state vmap { established : accept, related : accept, invalid : drop }
+    iifname lo accept
+    ip saddr 10.87.0.66 drop
+    ip6 saddr fd87::66 drop
+    meta protocol vmap { ip : jump inbound_ipv4, ip6 : jump inbound_ipv6 }
+    tcp dport { 22, 80, 443, 8080, 8081 } accept
+  }
+  chain forward { type filter hook forward priority 0; policy drop; }
+}"""
+DOCKER = """
+table ip nat {
+  chain DOCKER { iifname "docker0" return
+    iifname != "docker0" tcp dport 8089 dnat to 172.17.0.2:80
+  }
+  chain PREROUTING { type nat hook prerouting priority -100; policy accept;
+    fib daddr type local jump DOCKER
+  }
+  chain OUTPUT { type nat hook output priority -100; policy accept;
+    ip daddr != 127.0.0.0/8 fib daddr type local jump DOCKER
+  }
+  chain POSTROUTING { type nat hook postrouting priority 100; policy accept;
+    oifname != "docker0" ip saddr 172.17.0.0/16 masquerade
+  }
+}
+table ip filter {
+  chain FORWARD { type filter hook forward priority 0; policy drop;
+    oifname "docker0" ct state related,established accept
+  }
+}"""
+NEW_NOT_SYN = """
+table inet strict {
+  chain inward { type filter hook input priority 0; policy accept;
+    tcp flags & (fin|syn|rst|ack) != syn ct state new drop
+    ct state invalid drop
+  }
+}"""
+SYN_ALONE_IS_NEW = """
+table inet strict {
+  chain inward { type filter hook input priority 0; policy drop;
+    ct state established,related accept
+    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+    ip saddr 10.87.0.66 drop
+    ip6 saddr fd87::66 drop
+    tcp dport { 8080, 8081 } tcp flags & (fin|syn|rst|ack) == syn ct state new accept
+  }
+}"""
+NOTRACK = """
+table inet raw {
+  chain prerouting {
+    type filter hook prerouting priority -300; tcp dport { 8080, 8081 } notrack
+  }
+  chain output {
+    type filter hook output priority -300; tcp sport { 8080, 8081 } notrack
+  }
+  chain inward { type filter hook input priority 0; policy drop;
+    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept
+    ct state invalid drop
+    ct state established,related accept
+    ip saddr 10.87.0.66 drop
+    ip6 saddr fd87::66 drop
+    ct state untracked tcp dport { 8080, 8081 } accept
+  }
+}"""
+NO_RESETS = """
+table inet odd {
+  chain inward { type filter hook input priority 0; policy accept;
+    ct state invalid drop
+    tcp dport { 8080, 8081 } tcp flags & rst == rst drop
+  }
+}"""
+
+
+def begin():
+    global n, d, user
+    n = net.Net(links=1)
+    n.client.run("ip", "addr", "add", BAD4 + "/24", "dev", n.links[0].name)
+    n.client.run("ip", "addr", "add", BAD6 + "/64", "dev", n.links[0].name, "nodad",
+                 "preferred_lft", "0")
+    # a segment that a rule drops is sent again soon
+    n.client.run("ip", "route", "change", "10.87.0.0/24", "dev", n.links[0].name, "src",
+                 n.links[0].client4, "rto_min", "200ms")
+    n.client.run("ip", "-6", "route", "replace", "fd87:0::/64", "dev", n.links[0].name,
+                 "metric", "1", "rto_min", "200ms")
+    # what the machine does without, no test below can load
+    try:
+        load(
+            "add table inet tbg; add chain inet tbg inward { type filter hook input priority 0; }\n"
+             "add rule inet tbg inward ct state new accept")
+        n.server.run("nft", "flush", "ruleset")
+    except (RuntimeError, FileNotFoundError) as why:
+        end()
+        raise ktap.Skip(f"no nftables with conntrack: {why}") from why
+    with n.server.inside():
+        d = daemon.Daemon("--wire", "tbg0", "--late-sockets", "auto", "--give-back",
+                          str(GIVE_BACK), listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}"))
+        user = daemon.Daemon("--tiers", "user", listen=(f"0.0.0.0:{OTHER}", f"[::]:{OTHER}"))
+        for one in (d, user):
+            one.write("hit", HIT)
+            one.write("large", LARGE)
+            one.start()
+    why = None if talk.ask(d, "status")["tiers"]["wire"]["on"] else d.why_no_wire()
+    why = why or talk.no_late_sockets(d)
+    if why:
+        end()
+        raise ktap.Skip(why)
+    with connect(PORT, 4) as c:
+        c.get("/hit")
+        c.get("/large")
+
+
+def end():
+    for one in (d, user):
+        if one and one.process:
+            assert one.stop() == 0, one.lines
+    if n:
+        n.close()
+
+
+def late():
+    return talk.ask(d, "status")["late_sockets"]
+
+
+def load(rules):
+    n.server.run("sh", "-c", f"nft -f - <<'END'\n{rules}\nEND")
+
+
+@contextlib.contextmanager
+def firewall(rules, **sysctls):
+    """The rules and conntrack's settings, until the end."""
+    load(rules)
+    was = {name: n.server.sysctl(f"netfilter.nf_conntrack_tcp_{name}", value)
+           for name, value in sysctls.items()}
+    try:
+        net.until(lambda: late()["syns"] != "wire", "the rules are not seen")
+        yield
+    finally:
+        for name, value in was.items():
+            n.server.sysctl(f"netfilter.nf_conntrack_tcp_{name}", value)
+        n.server.run("nft", "flush", "ruleset")
+        net.until(lambda: late()["syns"] == "wire", "it is not seen that the rules have gone")
+
+
+def connect(port, family, bad=False, timeout=client.WAIT_S):
+    link = n.links[0]
+    source = ((BAD4 if family == 4 else BAD6), 0) if bad else None
+    address = (link.server4 if family == 4 else link.server6, port)
+    return talk.Connection(n.client.connect(address, source=source, timeout=timeout))
+
+
+def miss():
+    global miss_nr
+    miss_nr += 1
+    body = talk.content(f"miss {miss_nr}", 700)
+    for one in (d, user):
+        one.write(f"{miss_nr}/miss", body)
+    return f"/{miss_nr}/miss", body
+
+
+def dialogue(c):
+    """Every byte of the answers of all tiers, on one connection, to its end."""
+    for _ in range(2):
+        for _ in range(3):
+            assert c.get("/hit").body == HIT
+        target, body = miss()
+        assert c.get(target).body == body
+        for _ in range(GIVE_BACK + 2):
+            assert c.get("/hit").body == HIT
+    assert c.get("/large").body == LARGE
+    c.send(talk.request("/hit", "Connection: close"))
+    assert c.response().body == HIT
+    c.end()
+
+
+def refused(port, family):
+    try:
+        connect(port, family, bad=True, timeout=0.4).close()
+    except (TimeoutError, ConnectionRefusedError, OSError):
+        return True
+    return False
+
+
+def played(rules, bad=True, clean=True, times=1, **sysctls):
+    """What becomes of each client is the same, by either daemon. By how late sockets went."""
+    with firewall(rules, **sysctls):
+        before = late()
+        for family in (4, 6):
+            for port in (OTHER, PORT):
+                for _ in range(times):
+                    with connect(port, family) as c:
+                        dialogue(c)
+                assert refused(port, family) == bad, (port, family)
+        after = late()
+        assert clean == (after["refused"] == before["refused"]), after
+        return {key: after[key] - before[key] for key in ("births", "handed", "given")}, after
+
+
+def t_firewalld():
+    """It has NAT: connections stay the kernel's, with a reason."""
+    moved, after = played(FIREWALLD)
+    assert "table firewalld" in after["syns_why"] and "NAT" in after["syns_why"], after
+    assert moved["births"] == 0, moved
+
+
+def t_ufw():
+    moved, _ = played(UFW)
+    assert moved["births"] >= 2 and moved["handed"] >= 2 and moved["given"] >= 2, moved
+
+
+def t_nftables_own_example():
+    moved, _ = played(NFTABLES)
+    assert moved["births"] >= 2 and moved["handed"] >= 2 and moved["given"] >= 2, moved
+
+
+def t_docker():
+    """The same. With others coming between, a late socket would be lost to NAT every time."""
+    with firewall(DOCKER):
+        opened = [connect(PORT, 4) for _ in range(10)]
+        for c in opened:
+            assert c.get("/hit").body == HIT
+        others = [connect(OTHER, 4) for _ in range(10)]
+        for c in opened:
+            dialogue(c)
+        for c in others:
+            c.close()
+    moved, after = played(DOCKER, bad=False)
+    assert "table nat" in after["syns_why"] and "NAT" in after["syns_why"], after
+    assert moved["births"] == 0, moved
+
+
+def t_what_is_not_tracked():
+    moved, _ = played(NOTRACK)
+    assert moved["births"] >= 2 and moved["handed"] >= 2, moved
+
+
+def t_conntrack_that_forgets_within_a_second():
+    """Between any two of the dialogue, what conntrack knew may have gone."""
+    for rules, family in ((UFW, 6), (NFTABLES, 4)):
+        with firewall(rules, timeout_established=1, timeout_close=1, timeout_unacknowledged=1), \
+                connect(PORT, family) as c:
+            assert c.get("/hit").body == HIT
+            # conntrack's clock, and no event that tells of it
+            net.until(lambda c=c: not tracked(c), "conntrack forgets nothing", 60)
+            target, body = miss()
+            assert c.get(target).body == body
+            net.until(lambda c=c: not tracked(c), "conntrack forgets nothing", 60)
+            dialogue(c)
+
+
+def tracked(c):
+    """The connection's entry in conntrack. A socket in use would make a new one."""
+    with n.server.inside(), open("/proc/thread-self/net/nf_conntrack", encoding="ascii") as f:
+        return [line for line in f if f"sport={c.s.getsockname()[1]} " in line]
+
+
+def t_hand_over_that_conntrack_calls_new_is_helped():
+    """
+    The rules drop what is new and no SYN, as the miss of such a connection is: conntrack is told
+    of it, and the client's next try gets through. After a few, connections are the kernel's.
+    """
+    for rules in (NEW_NOT_SYN, SYN_ALONE_IS_NEW):
+        _, after = played(rules, bad=rules is SYN_ALONE_IS_NEW, clean=False, times=2)
+        assert after["syns"] == "the kernel alone, which keeps the connections", after
+        assert "conntrack has not seen begin" in after["syns_why"], after
+        assert "dropped by the firewall" in talk.text(d, "status")
+    assert late()["syns"] == "wire", late()
+
+
+def t_connection_that_cannot_be_withdrawn_is_reset():
+    """Its half-open request is in the kernel still, at numbers of before: no byte is wrong."""
+    with firewall(NO_RESETS):
+        before = talk.counts(d)["HAND_LOST"]
+        with connect(PORT, 4) as c:
+            assert c.get("/hit").tier == "wire"
+            target, _ = miss()
+            try:
+                r = c.get(target)
+                raise AssertionError(f"an answer: {r}")
+            except (ConnectionResetError, EOFError):
+                assert not c.got, c.got
+        assert talk.counts(d)["HAND_LOST"] == before + 1
+        with connect(OTHER, 4) as c:
+            assert c.get("/hit").body == HIT
+
+
+def t_loose_conntrack_that_is_off_leaves_connections_to_the_kernel():
+    with firewall(UFW, loose=0):
+        net.until(lambda: "nf_conntrack_tcp_loose" in late()["syns_why"], "not seen")
+        before = late()["births"]
+        with connect(PORT, 4) as c:
+            dialogue(c)
+        assert late()["births"] == before
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Packets that pass several hooks, or belong to another server.
+
+Interfaces upon interfaces (VLAN, macvlan, bridge) are attached once, so that
+nothing is translated twice; what is only forwarded is never answered.
+"""
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import daemon
+import ktap
+import net
+import rawtcp
+import talk
+
+PORT = 8080
+BODY = b"from the cache of this host\n" * 10
+
+
+@contextlib.contextmanager
+def serving(n, wire):
+    with talk.serving(n.server, wire, listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}"),
+                      small=BODY, large=BODY * 200) as d:
+        n.late = lambda: talk.late(d)
+        yield d
+
+
+def hits_and_misses(n, address):
+    """By wire, unless the machine is too slow for it, and by the socket in turns."""
+    began = n.late()
+    with talk.Connection(n.client.connect((address, PORT))) as c:
+        net.until(lambda: c.get("/small").tier == "wire" or n.late() > began, "never published")
+        in_turns(n, c, began)
+
+
+def in_turns(n, c, began):
+    for _ in range(3):
+        r = c.get("/small")
+        assert r.body == BODY and (r.tier == "wire" or n.late() > began), r.head
+        assert c.get("/large").body == BODY * 200
+
+
+def add(ns, *words):
+    """A link of this kind; False where the kernel has none."""
+    try:
+        ns.run("ip", "link", "add", *words)
+    except RuntimeError as why:
+        assert "Unknown device type" in str(why), why
+        return False
+    return True
+
+
+def address(ns, name, value):
+    ns.run("ip", "address", "add", value, "dev", name)
+    ns.run("ip", "link", "set", name, "up")
+
+
+def stacked(make, wire="auto"):
+    with net.Net(links=1) as n:
+        if not make(n):
+            ktap.note(f"{make.__name__}: not in this kernel")
+            return False
+        with serving(n, wire), n.clean(PORT):
+            hits_and_misses(n, "10.98.0.1")
+            hits_and_misses(n, n.links[0].server4)
+    return True
+
+
+def vlan(n):
+    for ns, ip in ((n.server, "10.98.0.1/24"), (n.client, "10.98.0.2/24")):
+        if not add(ns, "link", "tbg0", "name", "tbg0.5", "type", "vlan", "id", "5"):
+            return False
+        address(ns, "tbg0.5", ip)
+    return True
+
+
+def macvlan(n):
+    if not add(n.server, "link", "tbg0", "name", "tbgm", "type", "macvlan", "mode", "bridge"):
+        return False
+    address(n.server, "tbgm", "10.98.0.1/24")
+    address(n.client, "tbg0", "10.98.0.2/24")
+    send_to(n, "tbg0", "10.98.0.1", n.links[0].server4)
+    return True
+
+
+def send_to(n, device, *addresses):
+    """The client sends to device's MAC; left to ARP, tbg0 and tbgm both claim every address."""
+    (shown,) = json.loads(n.server.run("ip", "-json", "link", "show", "dev", device))
+    for ip in addresses:
+        n.client.run("ip", "neighbour", "replace", ip, "lladdr", shown["address"],
+                     "dev", "tbg0", "nud", "permanent")
+
+
+def t_interface_upon_an_attached_one():
+    if not [True for make in (vlan, macvlan) if stacked(make)]:
+        raise ktap.Skip("no VLAN and no macvlan in this kernel")
+
+
+def t_frames_to_a_macvlan_are_left_to_the_daemon():
+    """They pass tbg0 as another host's, and become ours only behind it."""
+    with net.Net(links=1) as n:
+        if not macvlan(n):
+            raise ktap.Skip("no macvlan in this kernel")
+        send_to(n, "tbgm", "10.98.0.1")
+        with serving(n, "tbg0"), n.clean(PORT):
+            hits_and_misses(n, n.links[0].server4)
+            with talk.Connection(n.client.connect(("10.98.0.1", PORT))) as c:
+                for path, body in (("/small", BODY), ("/large", BODY * 200)) * 2:
+                    r = c.get(path)
+                    assert (r.tier, r.body) == ("user", body), r.head
+
+
+def t_bridge_and_its_port():
+    """The bridge alone has the address; its port is not attached with it."""
+    def bridge(n):
+        if not add(n.server, "name", "tbgb", "type", "bridge"):
+            return False
+        link = n.links[0]
+        n.server.run("ip", "link", "set", "tbg0", "master", "tbgb")
+        n.server.run("ip", "address", "del", f"{link.server4}/24", "dev", "tbg0")
+        address(n.server, "tbgb", f"{link.server4}/24")
+        address(n.server, "tbgb", "10.98.0.1/24")
+        address(n.client, "tbg0", "10.98.0.2/24")
+        return True
+
+    if not stacked(bridge):
+        raise ktap.Skip("no bridge in this kernel")
+
+
+def t_routing_domain():
+    """Its interface has the address, its device the routes: a listener of all domains takes
+    both."""
+    def vrf(n):
+        if not add(n.server, "name", "tbgv", "type", "vrf", "table", "10"):
+            return False
+        n.server.run("ip", "link", "set", "tbgv", "up")
+        n.server.run("ip", "link", "set", "tbg0", "master", "tbgv")
+        n.server.sysctl("ipv4.tcp_l3mdev_accept", 1)
+        address(n.server, "tbg0", "10.98.0.1/24")
+        address(n.client, "tbg0", "10.98.0.2/24")
+        return True
+
+    if not all(stacked(vrf, wire) for wire in ("auto", "tbg0")):
+        raise ktap.Skip("no VRF in this kernel")
+
+
+def t_named_interface_upon_a_named_one_is_refused():
+    with net.Net(links=1) as n:
+        if not macvlan(n):
+            raise ktap.Skip("no macvlan in this kernel")
+        with n.server.inside():
+            d = daemon.Daemon("--tiers", "wire,user", "--wire", "tbg0,tbgm",
+                              listen=f"0.0.0.0:{PORT}").start()
+        try:
+            tier = talk.ask(d, "status")["tiers"]["wire"]
+        finally:
+            d.stop()
+        assert not tier["on"] and "tbgm" in tier["why"] and "tbg0" in tier["why"], tier
+
+
+def not_answered(n, where, ip):
+    """A server of another namespace answers itself, on a port that we serve."""
+    def answer(listener):
+        s, _ = listener.accept()
+        with s:
+            s.recv(65536)
+            s.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nbehind")
+
+    with serving(n, "tbg0"):
+        hits_and_misses(n, n.links[0].server4)
+        with where.inside():
+            listener = socket.create_server((ip, PORT), reuse_port=True)
+        thread = threading.Thread(target=answer, args=(listener,), daemon=True)
+        thread.start()
+        with listener, talk.Connection(n.client.connect((ip, PORT))) as c:
+            assert c.get("/small").body == b"behind"
+        thread.join()
+
+
+def t_another_server_on_our_port():
+    """At an address of its own, beside our wildcard: its connections are its."""
+    with net.Net(links=1) as n:
+        n.server.run("ip", "address", "add", "10.87.0.77/24", "dev", "tbg0")
+        not_answered(n, n.server, "10.87.0.77")
+
+
+def behind(n):
+    """A namespace that the server forwards to: 10.99.0.2, fd99::2."""
+    ret = net.Namespace()
+    n.server.run("ip", "link", "add", "tbgf", "type", "veth", "peer", "name", "tbgf",
+                 "netns", f"/proc/{os.getpid()}/fd/{ret.fd}")
+    for ns, four, six in ((n.server, "10.99.0.1/24", "fd99::1/64"),
+                          (ret, "10.99.0.2/24", "fd99::2/64")):
+        address(ns, "tbgf", four)
+        address(ns, "tbgf", six)
+    ret.run("ip", "route", "add", "default", "via", "10.99.0.1")
+    ret.run("ip", "-6", "route", "add", "default", "via", "fd99::1")
+    n.client.run("ip", "route", "add", "10.99.0.0/24", "via", n.links[0].server4)
+    n.server.sysctl("ipv4.ip_forward", 1)
+    n.server.sysctl("ipv6.conf.all.forwarding", 1)
+    return ret
+
+
+def t_forwarded_connections_are_not_answered():
+    """A router that is a web server too: the port is ours, the connection not."""
+    with net.Net(links=1) as n, contextlib.closing(behind(n)) as host:
+        not_answered(n, host, "10.99.0.2")
+
+
+@contextlib.contextmanager
+def container():
+    """A network, and a namespace with a macvlan upon the server's interface: 10.87.0.9."""
+    with net.Net(links=1) as n, contextlib.closing(net.Namespace()) as other:
+        if not add(n.server, "link", "tbg0", "name", "tbgm", "netns",
+                   f"/proc/{os.getpid()}/fd/{other.fd}", "type", "macvlan", "mode", "bridge"):
+            raise ktap.Skip("no macvlan in this kernel")
+        address(other, "tbgm", "10.87.0.9/24")
+        address(other, "tbgm", "fd87:0::9/64")
+        link = n.links[0]
+        (shown,) = json.loads(n.client.run("ip", "-json", "link", "show", "dev", "tbg0"))
+        for ip in (link.client4, link.client6):
+            other.run("ip", "neighbour", "replace", ip, "lladdr", shown["address"],
+                      "dev", "tbgm", "nud", "permanent")
+        send_to(n, "tbg0", link.server4, link.server6)
+        yield n, other
+
+
+def t_connections_of_a_macvlan_elsewhere_are_not_answered():
+    """A container upon our interface: its packets pass it, its sockets do not."""
+    with container() as (n, other):
+        not_answered(n, other, "10.87.0.9")
+
+
+def send_raw(where, packet, ip):
+    """A whole IP packet, by a raw socket of that namespace."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    with where.inside(), socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW) as s:
+        s.sendto(packet, (ip, 0))
+
+
+def forge(n, where, c, flags, data=b""):
+    """A segment in the name of our socket, which arrives: its wrong checksum is counted."""
+    (server, port), (ip, rport) = c.s.getpeername()[:2], c.s.getsockname()[:2]
+    before = n.client.mibs()["Tcp.InCsumErrors"]
+    tcp = rawtcp.damaged(rawtcp.Station.tcp(server, ip, port, rport, 1 << 30, 1 << 30, flags, 1000,
+                                            data=data))
+    send_raw(where, rawtcp.Station.ip(server, ip, tcp), ip)
+    net.until(lambda: n.client.mibs()["Tcp.InCsumErrors"] > before, "it never arrives")
+
+
+def not_disturbed(n, disturb, addresses):
+    """disturb(c) between a connection's hits and misses, by each of addresses."""
+    with serving(n, "tbg0"):
+        for ip in addresses:
+            began = n.late()
+            with talk.Connection(n.client.connect((ip, PORT))) as c:
+                net.until(lambda c=c: c.get("/small").tier == "wire" or n.late() > began,
+                          "never published")
+                for _ in disturb(c):
+                    in_turns(n, c, began)
+
+
+def every_forgery(n, where):
+    def disturb(c):
+        for flags, data in (("S.", b""), (".", b""), ("P.", b"forged"), ("F.", b""), ("R.", b""),
+                            ("R", b"")):
+            yield forge(n, where, c, flags, data)
+    return disturb
+
+
+def t_forgeries_of_a_macvlan_disturb_no_connection():
+    """A container upon our interface may send what it likes: our flows are not its to change."""
+    with container() as (n, other):
+        link = n.links[0]
+        not_disturbed(n, every_forgery(n, other), (link.server4, link.server6))
+
+
+def t_resets_of_another_stack_disturb_no_connection():
+    """A container that takes our addresses: its kernel resets what its raw socket shows it."""
+    with container() as (n, other):
+        link = n.links[0]
+
+        def disturb(c):
+            (server, port), (ip, rport) = c.s.getpeername()[:2], c.s.getsockname()[:2]
+            tcp = rawtcp.Station.tcp(ip, server, rport, port, 1, 1 << 30, ".", 1000)
+            before = other.mibs()["Tcp.OutRsts"]
+            send_raw(other, rawtcp.Station.ip(ip, server, tcp), server)
+            yield net.until(lambda: other.mibs()["Tcp.OutRsts"] > before, "no reset")
+
+        other.sysctl("ipv4.conf.all.rp_filter", 0)
+        other.sysctl("ipv4.conf.lo.rp_filter", 0)
+        for ip in (f"{link.server4}/32", f"{link.server6}/128"):
+            other.run("ip", "address", "add", ip, "dev", "lo")
+        not_disturbed(n, disturb, (link.server4, link.server6))
+
+
+def t_forwarded_forgeries_disturb_no_connection():
+    """IPv6 forwards what claims to be from ourselves."""
+    with net.Net(links=1) as n, contextlib.closing(behind(n)) as host:
+        not_disturbed(n, every_forgery(n, host), (n.links[0].server6,))
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

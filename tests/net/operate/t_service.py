@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The daemon under a service manager, and where io_uring is forbidden."""
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import conf
+import daemon
+import ktap
+import origin
+
+WAIT_S = 30
+NO_RINGS = os.path.join(ktap.BUILD, "tests/net/forbid"), "io_uring_setup"
+
+DISABLED = "/proc/sys/kernel/io_uring_disabled"
+
+
+def get(address, path="/a.txt"):
+    with contextlib.closing(http.client.HTTPConnection(*address, timeout=WAIT_S)) as c:
+        c.request("GET", path)
+        r = c.getresponse()
+        return r.status, r.read()
+
+
+@contextlib.contextmanager
+def manager():
+    """A socket that is told of the service, and what prefix a daemon of it has."""
+    name = f"tbg-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind("\0" + name)
+        s.settimeout(WAIT_S)
+        yield s, f"@{name}"
+
+
+def told(s, what):
+    """Waits for a message that begins so; what was told before it."""
+    before = []
+    while not (got := s.recv(4096).decode()).startswith(what):
+        before.append(got)
+    return before
+
+
+def t_the_manager_is_told_of_each_state():
+    with manager() as (s, name):
+        d = conf.Conf('root = "{root}"\n')
+        d.prefix = ["env", f"NOTIFY_SOCKET={name}"]
+        with d:
+            assert not told(s, "READY=1")
+            d.reconfigure('root = "{root}"\nexpires = "1h"\n')
+            assert not told(s, "RELOADING=1\nMONOTONIC_USEC=") and not told(s, "READY=1")
+            d.save("nonsense")
+            d.process.send_signal(signal.SIGHUP)
+            assert not told(s, "RELOADING=1") and not told(s, "READY=1")
+            d.process.send_signal(signal.SIGTERM)
+            assert not told(s, "STOPPING=1\nEXTEND_TIMEOUT_USEC=310000000")
+
+
+def t_the_watchdog_is_fed():
+    with manager() as (s, name):
+        d = daemon.Daemon(*daemon.USER,
+                          prefix=("env", f"NOTIFY_SOCKET={name}", "WATCHDOG_USEC=1000000"))
+        with d:
+            told(s, "READY=1")
+            begin = time.monotonic()
+            for _ in range(4):
+                told(s, "WATCHDOG=1")
+            assert time.monotonic() - begin > 1, "far too often"
+        s.settimeout(0.5)
+        with contextlib.suppress(TimeoutError):     # meant for another process
+            d = daemon.Daemon(*daemon.USER, prefix=("env", f"NOTIFY_SOCKET={name}",
+                                                    "WATCHDOG_USEC=100000", "WATCHDOG_PID=1"))
+            with d:
+                told(s, "READY=1")
+                assert not told(s, "WATCHDOG=1"), "not ours to feed"
+                raise AssertionError("fed a watchdog that is another's")
+
+
+def t_sockets_that_are_given_outlive_the_daemon():
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        address = given.getsockname()
+
+        def give():
+            os.dup2(given.fileno(), 3)
+            os.set_inheritable(3, True)
+
+        def start():
+            d = daemon.Daemon(*daemon.USER, "--workers", "2", listen=())
+            d.write("a.txt", b"given")
+            words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh", *d.command()]
+            d.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True,
+                                         stdin=subprocess.DEVNULL,
+                                         preexec_fn=give, close_fds=False)
+            for line in d.process.stderr:
+                ktap.note(line)
+                if line.startswith("ready "):
+                    assert f"ready 127.0.0.1:{address[1]} " in line, line
+                    return d
+            raise AssertionError("never ready")
+
+        d = start()
+        try:
+            for _ in range(8):
+                assert get(address) == (200, b"given")
+            d.process.send_signal(signal.SIGTERM)
+            assert d.process.wait(WAIT_S) == 0
+            with socket.create_connection(address) as waiting:      # nobody accepts it yet
+                waiting.sendall(b"GET /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                d.clean()
+                d = start()
+                waiting.settimeout(WAIT_S)
+                assert waiting.recv(4096).startswith(b"HTTP/1.1 200 ")
+        finally:
+            d.process.stderr.close()
+            d.stop()
+
+
+def t_serves_where_io_uring_is_forbidden():
+    with daemon.Daemon(*daemon.USER, prefix=NO_RINGS) as d:
+        line = next(x for x in d.lines if "serving by epoll" in x)
+        # the sysctl is to blame only where it is not 0 (kernels before 6.6 have none)
+        off = os.path.exists(DISABLED) and int(open(DISABLED, encoding="ascii").read())
+        assert ("sysctl" if off else "seccomp") in line and \
+               ("seccomp" if off else "sysctl") not in line, line
+        large = os.urandom(3 << 20)
+        d.write("a.txt", b"small")
+        d.write("b.bin", large)
+        for _ in range(3):
+            assert get(d.address) == (200, b"small")
+            assert get(d.address, "/b.bin") == (200, large)
+        with socket.create_connection(d.address) as s:      # pipelined, and byte by byte
+            s.settimeout(WAIT_S)
+            for b in b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n" * 2:
+                s.sendall(bytes((b,)))
+            got = b""
+            while got.count(b"small") < 2:
+                got += s.recv(4096)
+        assert d.stop() == 0
+
+
+def t_passes_on_where_io_uring_is_forbidden():
+    with origin.Origin() as o, origin.Origin(unix=True) as u:
+        body = os.urandom(1 << 20)
+        o.on("/a", origin.reply(200, body))
+        u.on("/a", origin.reply(200, body))
+        for url in (o.url, u.url):
+            with daemon.Daemon(*daemon.USER, "--upstream", url, prefix=NO_RINGS) as d:
+                for _ in range(3):
+                    assert get(d.address, "/a") == (200, body)
+        with daemon.Daemon(*daemon.USER, "--upstream", "http://127.0.0.1:1", prefix=NO_RINGS) as d:
+            assert get(d.address, "/a")[0] == 502       # refused, at once
+
+
+if __name__ == "__main__":
+    ktap.run(globals())

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Lists and limits of clients, with connections that have no socket until their first miss.
+
+Whoever answers the SYN: what a client with sockets would be refused, it is refused.
+"""
+import contextlib
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import ktap
+import net
+import talk
+
+HIT = talk.content("hit", 600)
+MOST = 4
+n = None
+ports = iter(range(8080, 8200))
+
+
+def begin():
+    global n
+    n = net.Net(links=1)
+
+
+def end():
+    if n:
+        n.close()
+
+
+@contextlib.contextmanager
+def serving(*options):
+    """A daemon whose /hit is wire's, and connect(family=4)."""
+    port = next(ports)
+    with talk.serving(n.server, "tbg0", "--late-sockets", "auto", *options, workers=2,
+                      listen=(f"0.0.0.0:{port}", f"[::]:{port}"), hit=HIT) as d:
+        if why := talk.no_late_sockets(d):
+            raise ktap.Skip(why)
+
+        def connect(family=4):
+            link = n.links[0]
+            return talk.Connection(n.client.connect((link.server4 if family == 4
+                                                     else link.server6, port)))
+        with connect() as c:
+            c.hot("/hit", "wire")
+        n.server.over(port)
+        yield d, connect
+
+
+def open_of(d):
+    return [x for x in talk.ask(d, "connections")["connections"] if x["state"] == "open"]
+
+
+def status(c):
+    """The status of the answer to a request; None: closed or reset without one."""
+    try:
+        return c.get("/hit").status
+    except (ConnectionError, EOFError):
+        return None
+
+
+def t_connections_without_a_socket_count():
+    """The one too many is refused, whoever answers SYNs; one that has ended makes room."""
+    for births in ("wire", "kernel"):
+        with serving("--births", births, "--limit-connections", str(MOST)) as (d, connect):
+            for family in (4, 6):
+                held = [connect(family) for _ in range(MOST)]
+                for c in held:
+                    r = c.get("/hit")
+                    assert (r.status, r.body) == (200, HIT), r
+                assert sum(not x["socket"] for x in open_of(d)) == MOST, open_of(d)
+                for _ in range(3):
+                    with connect(family) as c:
+                        assert status(c) == 429
+                for c in held:
+                    assert c.get("/hit").status == 200
+                held.pop().close()
+                net.until(lambda: len(open_of(d)) < MOST, "it stays open")
+                with connect(family) as c:
+                    assert status(c) == 200
+                for c in held:
+                    c.close()
+                net.until(lambda: not open_of(d), "they stay open")
+
+
+def t_connections_with_a_socket_and_without_count_together():
+    """Connections that are handed over and given back count once."""
+    with serving("--limit-connections", str(MOST), "--give-back", "1") as (d, connect):
+        for turn in range(3):
+            held = [connect() for _ in range(MOST)]
+            for i, c in enumerate(held):
+                assert c.get("/hit").status == 200
+                if i % 2:
+                    d.write(f"miss{turn}{i}", HIT)
+                    assert c.get(f"/miss{turn}{i}").body == HIT
+            with connect() as c:
+                assert status(c) == 429, open_of(d)
+            for c in held:              # given back
+                for _ in range(3):
+                    assert c.get("/hit").body == HIT
+            with connect() as c:
+                assert status(c) == 429, open_of(d)
+            for c in held:
+                c.close()
+            net.until(lambda: not open_of(d), "they stay open")
+
+
+def t_connections_that_end_in_whatever_way_make_room():
+    """By the client's FIN, by its reset, by an answer that closes, by the idle timeout."""
+    with serving("--limit-connections", str(MOST), "--idle-timeout", "1s") as (d, connect):
+        for how in ("close", "reset", "last", "idle"):
+            for _ in range(2):
+                held = [connect() for _ in range(MOST)]
+                for c in held:
+                    if how == "last":
+                        c.send(talk.request("/hit", "Connection: close"))
+                        assert c.response().status == 200
+                    else:
+                        assert status(c) == 200, how
+                for c in held:
+                    if how == "idle":
+                        assert c.ended()
+                    if how == "reset":
+                        c.reset()
+                    else:
+                        c.close()
+                net.until(lambda: not open_of(d), "they stay open")
+
+
+def t_a_list_ends_hits_of_connections_without_a_socket():
+    for births in ("wire", "kernel"):
+        with serving("--births", births) as (d, connect):
+            client = n.links[0].client4
+            with connect() as c, connect(6) as other:
+                for x in (c, other):
+                    assert x.get("/hit").tier == "wire"
+                talk.ask(d, "deny", client)
+                assert status(c) == 403
+                assert other.get("/hit").status == 200
+                with connect() as new:
+                    assert status(new) == 403
+                assert talk.counts(d)["DENIED"], talk.counts(d)
+
+
+def t_a_rate_limits_requests_of_connections_without_a_socket():
+    """One bucket, by however many connections; Retry-After says when."""
+    with serving("--limit-requests", "1/h", "--limit-burst", "40") as (d, connect):
+        answers = []
+        while not answers or answers[-1].status == 200:
+            with connect() as c:
+                for _ in range(5):
+                    answers.append(c.get("/hit"))
+                    if answers[-1].status != 200:
+                        break
+            assert len(answers) <= 41, len(answers)
+        assert answers[-1].status == 429 and answers[-1].fields["Retry-After"], answers[-1]
+        assert talk.counts(d)["LIMITED"], talk.counts(d)
+        assert any(r.tier == "wire" for r in answers)
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)
