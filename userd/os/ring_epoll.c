@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,15 +30,19 @@
 #define OPS_CHUNK	256
 
 struct op {
-	struct op *fd_next;		/* of the same descriptor, or free */
-	struct op *hash_next;
-	struct op *time_next;
+	SLIST_ENTRY(op) fd_link;	/* of the same descriptor, or free */
+	LIST_ENTRY(op) table_link;
+	LIST_ENTRY(op) timed_link;
 	struct io_uring_sqe sqe;
 	uint64_t due_ns;		/* 0: waits for its descriptor */
 };
 
+SLIST_HEAD(op_stack, op);
+LIST_HEAD(op_list, op);
+
+/* Moves when there are more: its list must not point back to it. */
 struct watched {
-	struct op *ops;
+	struct op_stack ops;
 	uint32_t armed;			/* events; 0: not in the epoll set */
 };
 
@@ -46,9 +51,9 @@ struct tbg_ring_epoll {
 	unsigned int sq_head, cq_head, cq_tail, zero;
 	struct watched *fds;
 	unsigned int fds_nr;
-	struct op *table[1 << TABLE_BITS];
-	struct op *timed;
-	struct op *free;
+	struct op_list table[1 << TABLE_BITS];
+	struct op_list timed;
+	struct op_stack free;
 	struct io_uring_buf_ring *buffers;
 	unsigned int buffers_mask;
 	uint16_t buffers_head;
@@ -93,68 +98,41 @@ void tbg_ring_epoll_buffers(struct tbg_ring_epoll *e, struct io_uring_buf_ring *
 
 /* --- operations ---------------------------------------------------------- */
 
-static struct op **table_at(struct tbg_ring_epoll *e, uint64_t user_data)
+static struct op_list *table_at(struct tbg_ring_epoll *e, uint64_t user_data)
 {
 	return &e->table[(user_data * 0x9e3779b97f4a7c15ull) >> (64 - TABLE_BITS)];
 }
 
 static struct op *op_new(struct tbg_ring_epoll *e, const struct io_uring_sqe *sqe)
 {
-	struct op *op = e->free;
+	struct op *op = SLIST_FIRST(&e->free);
 
 	if (!op) {
 		op = calloc(OPS_CHUNK, sizeof(*op));
 		if (!op)
 			return NULL;
-		for (int i = 1; i < OPS_CHUNK; i++) {
-			op[i].fd_next = e->free;
-			e->free = &op[i];
-		}
+		for (int i = 1; i < OPS_CHUNK; i++)
+			SLIST_INSERT_HEAD(&e->free, &op[i], fd_link);
 	} else {
-		e->free = op->fd_next;
+		SLIST_REMOVE_HEAD(&e->free, fd_link);
 	}
 	*op = (struct op){ .sqe = *sqe };
 	return op;
 }
 
-static void op_free(struct tbg_ring_epoll *e, struct op *op)
-{
-	op->fd_next = e->free;
-	e->free = op;
-}
-
-static void table_add(struct tbg_ring_epoll *e, struct op *op)
-{
-	struct op **at = table_at(e, op->sqe.user_data);
-
-	op->hash_next = *at;
-	*at = op;
-}
-
-static void table_remove(struct tbg_ring_epoll *e, struct op *op)
-{
-	struct op **at = table_at(e, op->sqe.user_data);
-
-	while (*at != op)
-		at = &(*at)->hash_next;
-	*at = op->hash_next;
-}
-
 static void timed_add(struct tbg_ring_epoll *e, struct op *op, uint64_t due_ns)
 {
 	op->due_ns = due_ns;
-	op->time_next = e->timed;
-	e->timed = op;
+	LIST_INSERT_HEAD(&e->timed, op, timed_link);
 }
 
-static void timed_remove(struct tbg_ring_epoll *e, struct op *op)
+/* Its descriptor's list no longer has it. */
+static void op_free(struct tbg_ring_epoll *e, struct op *op)
 {
-	struct op **at = &e->timed;
-
-	while (*at != op)
-		at = &(*at)->time_next;
-	*at = op->time_next;
-	op->due_ns = 0;
+	LIST_REMOVE(op, table_link);
+	if (op->due_ns)
+		LIST_REMOVE(op, timed_link);
+	SLIST_INSERT_HEAD(&e->free, op, fd_link);
 }
 
 /* --- descriptors --------------------------------------------------------- */
@@ -199,7 +177,7 @@ static int fd_arm(struct tbg_ring_epoll *e, int fd)
 	struct epoll_event event = { .data.fd = fd };
 	int err;
 
-	for (struct op *op = w->ops; op; op = op->fd_next)
+	for (const struct op *op = SLIST_FIRST(&w->ops); op; op = SLIST_NEXT(op, fd_link))
 		event.events |= events_of(op);
 	if (event.events == w->armed)
 		return 0;
@@ -216,15 +194,6 @@ static int fd_arm(struct tbg_ring_epoll *e, int fd)
 		err = epoll_ctl(e->epoll_fd, EPOLL_CTL_MOD, fd, &event) ? errno : 0;
 	w->armed = err ? 0 : event.events;
 	return -err;
-}
-
-static void fd_remove(struct tbg_ring_epoll *e, struct op *op)
-{
-	struct op **at = &e->fds[op->sqe.fd].ops;
-
-	while (*at != op)
-		at = &(*at)->fd_next;
-	*at = op->fd_next;
 }
 
 /* --- trying -------------------------------------------------------------- */
@@ -343,11 +312,8 @@ static void end(struct tbg_ring *r, struct op *op, int res)
 {
 	struct tbg_ring_epoll *e = r->epoll;
 
-	table_remove(e, op);
-	if (op->due_ns)
-		timed_remove(e, op);
 	if (op->sqe.opcode != IORING_OP_TIMEOUT) {
-		fd_remove(e, op);
+		SLIST_REMOVE(&e->fds[op->sqe.fd].ops, op, op, fd_link);
 		fd_arm(e, op->sqe.fd);
 	}
 	complete(r, op, res, 0);
@@ -357,10 +323,10 @@ static void end(struct tbg_ring *r, struct op *op, int res)
 static void cancel(struct tbg_ring *r, const struct io_uring_sqe *sqe)
 {
 	struct op self = { .sqe = *sqe };
-	struct op *op = *table_at(r->epoll, sqe->addr);
+	struct op *op = LIST_FIRST(table_at(r->epoll, sqe->addr));
 
 	while (op && op->sqe.user_data != sqe->addr)
-		op = op->hash_next;
+		op = LIST_NEXT(op, table_link);
 	if (op)
 		end(r, op, -ECANCELED);
 	complete(r, &self, op ? 0 : -ENOENT, 0);
@@ -375,7 +341,7 @@ static void timeout_add(struct tbg_ring *r, const struct io_uring_sqe *sqe)
 		complete(r, &self, -ENOMEM, 0);
 		return;
 	}
-	table_add(r->epoll, op);
+	LIST_INSERT_HEAD(table_at(r->epoll, sqe->user_data), op, table_link);
 	timed_add(r->epoll, op, tbg_mono_ns() + t->tv_sec * 1000000000ull + t->tv_nsec);
 }
 
@@ -401,9 +367,8 @@ static void op_add(struct tbg_ring *r, const struct io_uring_sqe *sqe)
 		complete(r, &self, -ENOMEM, 0);
 		return;
 	}
-	table_add(r->epoll, op);
-	op->fd_next = w->ops;
-	w->ops = op;
+	LIST_INSERT_HEAD(table_at(r->epoll, sqe->user_data), op, table_link);
+	SLIST_INSERT_HEAD(&w->ops, op, fd_link);
 	if (must_retry(op))
 		timed_add(r->epoll, op, tbg_mono_ns() + RETRY_NS);
 	err = fd_arm(r->epoll, sqe->fd);
@@ -437,25 +402,20 @@ int tbg_ring_epoll_submit(struct tbg_ring *r)
 static void fd_event(struct tbg_ring *r, int fd, uint32_t events)
 {
 	struct tbg_ring_epoll *e = r->epoll;
-	struct op **at = &e->fds[fd].ops;
+	struct watched *w = &e->fds[fd];
 	bool ended = false;
 
-	while (*at) {
-		struct op *op = *at;
+	for (struct op *op = SLIST_FIRST(&w->ops), *next; op; op = next) {
 		uint32_t wanted = events_of(op) | EPOLLERR | EPOLLHUP;
 
-		if (!(events & wanted) || !advance(r, op)) {
-			at = &op->fd_next;
+		next = SLIST_NEXT(op, fd_link);
+		if (!(events & wanted) || !advance(r, op))
 			continue;
-		}
-		*at = op->fd_next;
-		table_remove(e, op);
-		if (op->due_ns)
-			timed_remove(e, op);
+		SLIST_REMOVE(&w->ops, op, op, fd_link);
 		op_free(e, op);
 		ended = true;
 	}
-	if (ended || !e->fds[fd].ops)
+	if (ended || SLIST_EMPTY(&w->ops))
 		fd_arm(e, fd);
 }
 
@@ -464,8 +424,8 @@ static uint64_t timed_run(struct tbg_ring *r, uint64_t now_ns)
 {
 	uint64_t next_ns = UINT64_MAX;
 
-	for (struct op *op = r->epoll->timed, *next; op; op = next) {
-		next = op->time_next;
+	for (struct op *op = LIST_FIRST(&r->epoll->timed), *next; op; op = next) {
+		next = LIST_NEXT(op, timed_link);
 		if (op->due_ns <= now_ns && cq_room(r) > 1) {
 			if (op->sqe.opcode == IORING_OP_TIMEOUT) {
 				end(r, op, -ETIME);
