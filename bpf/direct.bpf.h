@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Kernel memory without bpf_probe_read_kernel(), which lockdown=confidentiality forbids:
- * loads that the verifier makes safe, as of a structure's first member. Included before
- * all else where an object is compiled for such kernels (6.2 and newer). What cannot be
- * read is zero; no error is known.
+ * Kernel memory without bpf_probe_read_kernel(), which takes long and which
+ * lockdown=confidentiality forbids: loads that the verifier makes safe, as of a structure's
+ * first member. Included before all else where an object is compiled for kernels that have
+ * them (6.2 and newer). What cannot be read is zero; no error is known.
  */
 #ifndef TBG_DIRECT_BPF_H
 #define TBG_DIRECT_BPF_H

@@ -382,7 +382,7 @@ static void try_reads(const char *type, struct result *r)
 	int fd = prog_load(prog_type(type, strlen(type)));
 
 	judge_fd(r, fd);
-	if (fd >= 0 && tbg_direct_wanted())
+	if (fd >= 0 && tbg_direct_needed())
 		try_kfunc("bpf_rdonly_cast", r);
 }
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which form of the BPF objects the kernel loads, by trying what one of them needs. Called
- * by who opens one; must never load more than that self-test.
+ * Which form of the BPF objects the kernel loads, by trying what one of them needs and by
+ * its BTF. Called by who opens one; must never load more than that self-test.
  */
 #include "tiers/direct.h"
 
 #include <unistd.h>
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 
-bool tbg_direct_wanted(void)
+bool tbg_direct_needed(void)
 {
 	static const struct bpf_insn reads[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 1, .src_reg = 10 },
@@ -27,6 +28,25 @@ bool tbg_direct_wanted(void)
 	if (fd >= 0)
 		close(fd);
 	return fd == -EINVAL;
+}
+
+static bool has_loads(void)
+{
+	struct btf *kernel = btf__load_vmlinux_btf();
+	bool ret = !libbpf_get_error(kernel) &&
+		   btf__find_by_name_kind(kernel, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
+
+	btf__free(kernel);
+	return ret;
+}
+
+bool tbg_direct_wanted(void)
+{
+	static int wanted = -1;		/* tiers are opened one after the other */
+
+	if (wanted < 0)
+		wanted = has_loads() || tbg_direct_needed();
+	return wanted;
 }
 
 int tbg_direct_open(struct bpf_object_skeleton *s, const void *elf, size_t len)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * BPF objects in the form that the kernel loads: where lockdown=confidentiality forbids
- * bpf_probe_read_kernel(), those that read its memory by loads (bpf/direct.bpf.h). Both
- * have the same programs, maps and variables. Called before an object is sized and loaded.
+ * BPF objects in the form that the kernel loads: from Linux 6.2 on those that read its
+ * memory by loads (bpf/direct.bpf.h), which cost a tenth of bpf_probe_read_kernel(), and
+ * which lockdown=confidentiality does not forbid. Both have the same programs, maps and
+ * variables. Called before an object is sized and loaded.
  */
 #ifndef TBG_USERD_DIRECT_H
 #define TBG_USERD_DIRECT_H
@@ -15,6 +16,9 @@
 struct bpf_object_skeleton;
 
 /* Whether the kernel refuses the helper to those who may load programs. */
+bool tbg_direct_needed(void);
+
+/* Whether it does, or has the loads. */
 bool tbg_direct_wanted(void);
 
 /* 0 or negative errno: opens the skeleton with another ELF than its own. */
