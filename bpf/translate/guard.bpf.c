@@ -49,7 +49,7 @@ static __always_inline bool tbg_guard_parse(struct __sk_buff *skb, struct tbg_pk
 		proto = tbg_pkt_ipv4(skb, p, false);
 	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
 		proto = tbg_pkt_ipv6(skb, p, false);
-	return proto == IPPROTO_TCP && !tbg_pkt_tcp(skb, p, false) &&
+	return proto == IPPROTO_TCP && !tbg_pkt_tcp(skb, p, false, false) &&
 	       tbg_port_served(knob, p->key.local_port);
 }
 

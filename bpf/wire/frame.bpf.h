@@ -31,6 +31,65 @@
 #define tbg_frame_gso(frame) ((frame)->gso_size)
 #endif
 
+/* Offset of what the verifier lets a program reach without a call. */
+#define TBG_LINEAR_MAX 0x7fff
+
+/*
+ * Words of 32 bits at off of the frame, nr of them, a constant. Without a call where they
+ * are in its linear part, as headers nearly always are. 0 or negative.
+ */
+static __always_inline long tbg_load_words(struct tbg_frame *frame, __u32 off, void *to,
+					   const __u32 nr)
+{
+	const __u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
+	__u64 at = off;
+	__u32 i;
+
+	tbg_keep(at);
+	if (at > TBG_LINEAR_MAX)
+		goto far;
+	data += at;
+	tbg_keep(data);
+	if (data + nr * 4 > end)
+		goto far;
+	TBG_UNROLLED
+	for (i = 0; i < nr; i++) {
+		__u32 w = ((const __u32 *)data)[i];
+
+		__builtin_memcpy(to + i * 4, &w, 4);
+	}
+	return 0;
+far:
+	return tbg_load(frame, off, to, nr * 4);
+}
+
+/* The same the other way. */
+static __always_inline long tbg_store_words(struct tbg_frame *frame, __u32 off,
+					    const void *from, const __u32 nr)
+{
+	__u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
+	__u64 at = off;
+	__u32 i;
+
+	tbg_keep(at);
+	if (at > TBG_LINEAR_MAX)
+		goto far;
+	data += at;
+	tbg_keep(data);
+	if (data + nr * 4 > end)
+		goto far;
+	TBG_UNROLLED
+	for (i = 0; i < nr; i++) {
+		__u32 w;
+
+		__builtin_memcpy(&w, from + i * 4, 4);
+		((__u32 *)data)[i] = w;
+	}
+	return 0;
+far:
+	return tbg_store(frame, off, from, nr * 4);
+}
+
 /* The EtherType; of a VLAN tag only where it is in the frame. */
 static __always_inline __be16 tbg_frame_proto(struct tbg_frame *frame)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A frame taken apart into struct tbg_pkt, for both directions and both hooks.
- * Reads with helpers, which mind non-linear frames; nothing is changed here.
+ * Minds non-linear frames; nothing is changed here.
  */
 #ifndef TBG_WIRE_PACKET_BPF_H
 #define TBG_WIRE_PACKET_BPF_H
@@ -56,7 +56,7 @@ static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 	__u32 total;
 
 	w = (const void *)&ip;
-	if (tbg_load(frame, p->l3, &ip, sizeof(ip)))
+	if (tbg_load_words(frame, p->l3, &ip, sizeof(ip) / 4))
 		return -1;
 	if (ip.version != 4 || ip.ihl < 5 || ip.frag_off & bpf_htons(0x1fff))
 		return -1;
@@ -129,7 +129,7 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 	__u64 wide = 0;
 	int i;
 
-	if (tbg_load(frame, p->l3, &ip, sizeof(ip)))
+	if (tbg_load_words(frame, p->l3, &ip, sizeof(ip) / 4))
 		return -1;
 	if (ip.version != 6)
 		return -1;
@@ -166,16 +166,20 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 	return c.next;
 }
 
-/* The TCP header at p->l4; payload_len comes in as its length with payload. */
-static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame,
-				       struct tbg_pkt *p, bool ingress)
+/*
+ * The TCP header at p->l4; payload_len comes in as its length with payload. in_map: *p is in
+ * a map. The verifier follows what is on the stack, and would walk all chains of extension
+ * headers for an offset that it is to check.
+ */
+static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame, struct tbg_pkt *p,
+				       bool ingress, bool in_map)
 {
 	__u32 raw[8] = {};	/* header and room for a plain timestamp */
 	struct tcphdr *tcp = (void *)raw;
 	__u32 doff;
 
-	if (tbg_load(frame, p->l4, raw, 32) &&
-	    tbg_load(frame, p->l4, raw, 20))
+	if (in_map ? tbg_load_words(frame, p->l4, raw, 8) && tbg_load_words(frame, p->l4, raw, 5) :
+		     tbg_load(frame, p->l4, raw, 32) && tbg_load(frame, p->l4, raw, 20))
 		return -1;
 	doff = tcp->doff * 4;
 	if (doff < 20 || doff > p->payload_len)
@@ -242,7 +246,7 @@ tbg_pkt_parse(struct tbg_frame *frame, struct tbg_pkt *p, bool ingress)
 		return TBG_PKT_ICMP;
 	if (l4_proto != IPPROTO_TCP)
 		return TBG_PKT_OTHER;
-	if (!tbg_pkt_tcp(frame, p, ingress))
+	if (!tbg_pkt_tcp(frame, p, ingress, true))
 		return TBG_PKT_TCP;
 	return tbg_pkt_cut(frame, p, ingress) ? TBG_PKT_OTHER : TBG_PKT_CUT;
 }

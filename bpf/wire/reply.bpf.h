@@ -63,6 +63,31 @@ static __always_inline __u64 tbg_date_sum(const struct tbg_date *d)
 	return sum;
 }
 
+/* Writes its TBG_DATE_LEN bytes at off of the frame. */
+static __always_inline void tbg_date_store(struct tbg_frame *frame, __u32 off,
+					   const struct tbg_date *d)
+{
+	__u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
+	const __u32 *half = (const __u32 *)d->text;
+	__u64 at = off;
+	int i;
+
+	tbg_keep(at);
+	if (at > TBG_LINEAR_MAX)
+		goto far;
+	data += at;
+	tbg_keep(data);
+	if (data + TBG_DATE_LEN > end)
+		goto far;
+	TBG_UNROLLED
+	for (i = 0; i < TBG_DATE_LEN / 4; i++)
+		((__u32 *)data)[i] = half[i];
+	data[TBG_DATE_LEN - 1] = d->text[TBG_DATE_LEN - 1];
+	return;
+far:
+	tbg_store(frame, off, d->text, TBG_DATE_LEN);
+}
+
 /*
  * Whether the device takes an IP packet of len bytes now: its MTU may have
  * shrunk since the handshake, and a redirected frame is checked by nobody.
@@ -320,7 +345,7 @@ static __always_inline void tbg_reply_tcp(__u32 *w, const struct tbg_pkt *p,
 	w[4] = r->summed == TBG_SUMMED_LATER ? pseudo : (__u16)~tbg_csum_fold(sum + pseudo);
 }
 
-/* Stores IP and TCP headers at once: a call costs more than their bytes. */
+/* Writes IP and TCP headers. */
 static __always_inline void tbg_reply_store(struct tbg_frame *frame, struct tbg_pkt *p,
 					    const struct tbg_reply *r, const __u32 *h)
 {
@@ -328,15 +353,30 @@ static __always_inline void tbg_reply_store(struct tbg_frame *frame, struct tbg_
 
 	if (p->v6) {
 		if (r->ts)
-			tbg_store(frame, p->l3, h, 40 + 32);
+			tbg_store_words(frame, p->l3, h, TBG_IP6_WORDS + TBG_TCP_WORDS);
 		else
-			tbg_store(frame, p->l3, h, 40 + 20);
+			tbg_store_words(frame, p->l3, h, TBG_IP6_WORDS + TBG_TCP_WORDS - 3);
 	} else {
 		if (r->ts)
-			tbg_store(frame, p->l3, ip4, 20 + 32);
+			tbg_store_words(frame, p->l3, ip4, TBG_IP4_WORDS + TBG_TCP_WORDS);
 		else
-			tbg_store(frame, p->l3, ip4, 20 + 20);
+			tbg_store_words(frame, p->l3, ip4, TBG_IP4_WORDS + TBG_TCP_WORDS - 3);
 	}
+}
+
+/* Turns the Ethernet addresses round. */
+static __always_inline void tbg_reply_turn(struct tbg_frame *frame, struct tbg_reply *r)
+{
+	__u16 was[6] __attribute__((aligned(4)));	/* destination, source */
+	__u16 mac[6] __attribute__((aligned(4)));
+
+	if (tbg_load_words(frame, 0, was, 3))
+		return;
+	/* whoever brought the request need not be the way to its client */
+	__builtin_memcpy(mac, r->to_stack ? was + 3 : r->mac, 6);
+	__builtin_memcpy(mac + 3, was, 6);
+	tbg_store_words(frame, 0, mac, 3);
+	r->turned = !r->to_stack;
 }
 
 /* All headers of s->reply; body_sum is the payload's, which is in place. */
@@ -345,7 +385,6 @@ __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 					      __u64 body_sum)
 {
 	__u32 h[TBG_IP6_WORDS + TBG_TCP_WORDS] = {};
-	__u16 was[6], mac[6];	/* destination, source */
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
 	__u32 tcp_len;
@@ -355,14 +394,8 @@ __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 	r = &s->reply;
 	p = &s->pkt;
 	tcp_len = (r->ts ? 32 : 20) + r->bytes;
-	if (r->turned == r->to_stack) {
-		tbg_load(frame, 0, was, sizeof(was));
-		/* whoever brought the request need not be the way to its client */
-		__builtin_memcpy(mac, r->to_stack ? was + 3 : r->mac, 6);
-		__builtin_memcpy(mac + 3, was, 6);
-		tbg_store(frame, 0, mac, sizeof(mac));
-		r->turned = !r->to_stack;
-	}
+	if (r->turned == r->to_stack)
+		tbg_reply_turn(frame, r);
 	if (!r->summed)
 		r->summed = tbg_frame_completed(frame) ? TBG_SUMMED_LATER : TBG_SUMMED_HERE;
 	if (p->v6)
@@ -390,7 +423,7 @@ __attribute__((noinline)) int tbg_reply_timed(struct tbg_frame *frame,
 	len = r->age_len;
 	if (!len) {
 		date = &knob->date[r->date_s & (TBG_DATE_RING - 1)];
-		tbg_store(frame, off, date->text, TBG_DATE_LEN);
+		tbg_date_store(frame, off, date);
 		return tbg_csum_at(tbg_date_sum(date), r->part.date_off);
 	}
 	text = tbg_age_text(r->date_s, len);
