@@ -115,6 +115,9 @@ struct {
 	__uint(max_entries, 1 << 20);
 } tbg_events SEC(".maps");
 
+/* What is known of a segment's checksum, see wire/answer.bpf.h. */
+enum tbg_checked { TBG_CHECKED_NOT, TBG_CHECKED_SOUND, TBG_CHECKED_SOFT, TBG_CHECKED_WRONG };
+
 /* A segment as parsed; see wire/packet.bpf.h. */
 struct tbg_pkt {
 	struct tbg_flow_key key;
@@ -129,6 +132,7 @@ struct tbg_pkt {
 	__u8 v6, odd, no_opt, ce, ae;
 	__u8 timed, plain_ts;		/* the first option is a timestamp; the only one */
 	__u8 frag;			/* the first of several fragments */
+	__u8 checked;			/* enum tbg_checked */
 };
 
 /* Who completes the checksums of a reply's segments. */

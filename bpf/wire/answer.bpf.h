@@ -10,26 +10,29 @@
 #include "../metric.bpf.h"
 #include "reply.bpf.h"
 
-#define TBG_DIFF_MAX 512	/* bytes that bpf_csum_diff() sums before 7.x */
+#define TBG_SUM_STEP 32		/* bytes that tbg_payload_sum() adds at a time */
 
-/* Sum of the len bytes of payload in s->head, 1..TBG_REQ_MAX. */
+/*
+ * Sum of the len bytes of payload in s->head, 1..TBG_REQ_MAX. bpf_csum_diff() takes longer
+ * for a request of less than some 300 bytes.
+ */
 static __always_inline __u64 tbg_payload_sum(struct tbg_scratch *s, __u64 len)
 {
-	__u64 sum = 0, n;
-	__u32 at;
+	const __u32 *w = (const void *)s->head.b;
+	__u64 sum = 0;
+	__u32 at, i;
 
-	/* an odd end is summed as if zeros followed */
+	/* the last step, and an odd end, are summed as if zeros followed */
 	TBG_BOUND(len, TBG_REQ_MAX, return 0);
-	__builtin_memset(s->head.b + len, 0, 4);
-#pragma unroll
-	for (at = 0; at < TBG_REQ_MAX; at += TBG_DIFF_MAX) {
-		if (len <= at)
+	__builtin_memset(s->head.b + len, 0, TBG_SUM_STEP);
+	TBG_ROLLED
+	for (at = 0; at < TBG_REQ_MAX / 4; at += TBG_SUM_STEP / 4) {
+		tbg_keep(at);
+		if (at * 4 >= len)
 			break;
-		n = (len - at + 3) & ~3ull;
-		if (n > TBG_DIFF_MAX)
-			n = TBG_DIFF_MAX;
-		TBG_BOUND(n, TBG_DIFF_MAX, break);
-		sum += (__u32)bpf_csum_diff(NULL, 0, (void *)(s->head.b + at), n, 0);
+		TBG_UNROLLED
+		for (i = 0; i < TBG_SUM_STEP / 4; i++)
+			sum += w[at + i];
 	}
 	return sum;
 }
@@ -42,15 +45,16 @@ static __always_inline bool tbg_csum_holds(struct tbg_frame *frame,
 					   struct tbg_scratch *s, __u16 pseudo)
 {
 	__u64 opt_len = s->pkt.opt_len, sum = pseudo;
-	__u32 w[5];
+	__u32 w[8] = {};		/* with the options of most: a timestamp, or none */
 	int i;
 
-	if (tbg_load(frame, s->pkt.l4, w, 20))
+	if (opt_len == 12 ? tbg_load_words(frame, s->pkt.l4, w, 8) :
+			    tbg_load_words(frame, s->pkt.l4, w, 5))
 		return false;
 #pragma unroll
-	for (i = 0; i < 5; i++)
+	for (i = 0; i < 8; i++)
 		sum += w[i];
-	if (opt_len) {
+	if (opt_len && opt_len != 12) {
 		__builtin_memset(s->opt.opt, 0, TBG_OPT_MAX);
 		TBG_BOUND(opt_len, TBG_OPT_MAX, return false);
 		if (tbg_load(frame, s->pkt.l4 + 20, s->opt.opt, opt_len))
@@ -86,13 +90,21 @@ static __always_inline bool tbg_is_partial(struct tbg_frame *frame,
 __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 					     struct tbg_scratch *s)
 {
+	struct tbg_pkt *p;
+
 	if (!s)
 		return -1;
-	if (tbg_is_partial(frame, &s->pkt))
+	p = &s->pkt;
+	if (tbg_is_partial(frame, p) || tbg_frame_verified(frame)) {
+		p->checked = TBG_CHECKED_SOUND;
 		return 0;
-	if (tbg_frame_verified(frame))
-		return 0;
-	return tbg_csum_holds(frame, s, tbg_pseudo(&s->pkt)) ? 1 : -1;
+	}
+	if (!tbg_csum_holds(frame, s, tbg_pseudo(p))) {
+		p->checked = TBG_CHECKED_WRONG;
+		return -1;
+	}
+	p->checked = TBG_CHECKED_SOFT;
+	return 1;
 }
 
 /*
@@ -122,6 +134,9 @@ __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 static __always_inline bool tbg_segment_sound(struct tbg_frame *frame,
 					      struct tbg_scratch *s)
 {
+	/* what was looked up and is another's to answer has been summed */
+	if (s->pkt.checked)
+		return s->pkt.checked != TBG_CHECKED_WRONG;
 	return tbg_is_partial(frame, &s->pkt) || tbg_frame_verified(frame) ||
 	       tbg_segment_check(frame, s) >= 0;
 }

@@ -190,6 +190,7 @@ static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame, struct tbg_pkt *
 	p->seq = bpf_ntohl(tcp->seq);
 	p->ack = bpf_ntohl(tcp->ack_seq);
 	p->window = bpf_ntohs(tcp->window);
+	p->checked = TBG_CHECKED_NOT;
 	p->check = tcp->check;
 	p->tcp_flags = ((__u8 *)raw)[13];
 	p->ae = ((__u8 *)raw)[12] & 0xf;
