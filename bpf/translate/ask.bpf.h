@@ -69,7 +69,7 @@ static __attribute__((noinline)) int tbg_ask_flow(struct __sk_buff *skb, struct 
 	if (cut)
 		return tbg_hit_cut(skb, s, knob, &f, &frame);
 	why = tbg_may_answer(skb, &f, &s->pkt, false);
-	why = why ?: tbg_may_hit(knob, &f, &s->pkt, &answered);
+	why = why ?: tbg_may_hit(knob, &f, &s->pkt, &answered, s->now_ns / 1000000);
 	return why ?: s->pkt.payload_len > TBG_REQ_MAX ? TBG_WHY_GRAMMAR : 0;
 }
 

@@ -78,7 +78,7 @@ static __always_inline int tbg_may_answer(struct tbg_frame *frame,
 static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 				       const struct tbg_flow *f,
 				       const struct tbg_pkt *p,
-				       const struct tbg_answered *a)
+				       const struct tbg_answered *a, __u32 now_ms)
 {
 	if (f->flags & TBG_FLOW_CLOSED)
 		return TBG_WHY_CLOSING;
@@ -88,7 +88,8 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 		return TBG_WHY_OFF;
 	if (!p->payload_len)
 		return TBG_WHY_CONTROL;
-	if (tbg_now_ms() - f->up_ms > TBG_REFRESH_MS)
+	/* another CPU may have read the clock later */
+	if ((__s32)(now_ms - f->up_ms) > TBG_REFRESH_MS)
 		return TBG_WHY_REFRESH;
 	if (!tbg_is_plain(f, p))
 		return TBG_WHY_TCP_ODD;

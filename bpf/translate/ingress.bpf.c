@@ -597,7 +597,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		return -TBG_WHY_NO_FLOW;
 	answered = tbg_answered(conn, slot);
 	if (!lost) {
-		why = tbg_may_hit(knob, f, p, &answered);
+		why = tbg_may_hit(knob, f, p, &answered, now_ns / 1000000);
 		if (why)
 			return -why;
 	}

@@ -79,7 +79,8 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	if (!conn)
 		return TBG_WHY_NO_FLOW;
 	answered = tbg_answered(conn, slot);
-	why = tbg_may_hit(knob, f, p, &answered);
+	s->now_ns = bpf_ktime_get_ns();
+	why = tbg_may_hit(knob, f, p, &answered, s->now_ns / 1000000);
 	if (why)
 		return why;
 	if (p->ack - f->out_delta - f->iss != f->told)
@@ -89,7 +90,6 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	if (tbg_segment_check(frame, s) < 0)
 		return TBG_WHY_CSUM;
 	__builtin_memset(r, 0, sizeof(*r));
-	s->now_ns = bpf_ktime_get_ns();
 	why = tbg_find(s, p->payload_len);
 	if (why)
 		return why;
