@@ -45,10 +45,13 @@ static __always_inline void tbg_rewrite(struct __sk_buff *skb, __u32 off,
 					__u32 l4, __u32 *old, __u32 *new,
 					__u32 size)
 {
-	__s64 diff = bpf_csum_diff(old, size, new, size, 0);
+	__u64 diff = (__u64)(__u32)~old[0] + new[0];
 
+	if (size == 8)
+		diff += (__u64)(__u32)~old[1] + new[1];
+	diff = tbg_csum_fold(diff);
 	if ((off - l4) & 1)
-		diff = tbg_csum_odd(tbg_csum_fold((__u32)diff));
+		diff = tbg_csum_odd(diff);
 	bpf_l4_csum_replace(skb, l4 + 16, 0, diff, 0);
 	bpf_skb_store_bytes(skb, off, new, size, 0);
 }

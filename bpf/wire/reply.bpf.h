@@ -45,9 +45,10 @@ static __always_inline void tbg_count_sent(enum tbg_why why, __u32 bytes)
 	__u32 zero = 0;
 	struct tbg_stats *st = bpf_map_lookup_elem(&tbg_stats, &zero);
 
-	if (st)
-		st->wire_bytes += bytes;
-	tbg_count(why);
+	if (!st)
+		return;
+	st->wire_bytes += bytes;
+	st->why[why]++;
 }
 
 /* Sum of the 29 Date bytes, zero-padded in the ring, from an even offset. */
