@@ -90,6 +90,21 @@ def t_the_last_line_says_when_the_floor_is_not_known():
     assert "the floor has no figure" in entry["last_lines"][-1], entry["last_lines"]
 
 
+def t_a_wire_tier_that_was_asked_for_by_name_has_its_distance_from_the_floor():
+    exp = capacity.Capacity(options("capacity", "--rows", "1k"))
+    entry = of_rates(exp, {"toboggan-wire": (5e5, bottleneck.SERVER),
+                           "floor": (1e6, bottleneck.SERVER)})
+    exp.derive(entry)
+    assert "takes 2.00 times as long" in entry["last_lines"][-1], entry["last_lines"]
+
+
+def t_ratios_are_to_another_kind_of_server_or_to_the_first():
+    for names, to in ((["toboggan", "toboggan-user", "nginx", "floor"], "nginx"),
+                      (["toboggan-wire", "toboggan-user", "floor"], "toboggan-wire"),
+                      (["toboggan", "floor"], "toboggan"), (["toboggan"], None), ([], None)):
+        assert engine.reference(names) == to, (names, engine.reference(names))
+
+
 def of_rates(exp, rates):
     """A run of that one point: {server: (requests a second, whose limit)}."""
     summary = [{"point": 0, "server": name, "valid": 3, "invalid": 0, "disturbed": 0,

@@ -23,7 +23,7 @@ from loads import Loop
 from messages import Problem, Usage
 from meters import first
 from units import human
-from servers import KINDS, Floor, Origin, Toboggan, fetch
+from servers import FLOOR, KINDS, Floor, Origin, Toboggan, fetch
 from fileset import SMALL
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ CONNECTIONS = 256           # with fewer, each side waits for the batches of the
 WAITING = 2                 # packets of a connection that may wait for a core
 MISSES = 4096               # files, nearly none of which is cached
 MISS_PATH = "/%31k.jpg"     # SMALL, with a path that only the daemon decodes
-FLOOR = "floor"
 WIRE, USER = "toboggan", "toboggan-user"
 KIB = 1024
 # 14 KiB include the head: wire answers what fits into ten segments.
@@ -348,25 +347,27 @@ class Capacity(FullCore):
             return rates.get((label.get(name), server))
 
         ret, lines = {}, []
-        share = pays_from(rate("1 KiB", WIRE), rate("1 KiB, passed up", WIRE), rate("1 KiB", USER))
+        wired = next((name for name in (WIRE, f"{WIRE}-wire") if name in entry["servers"]), WIRE)
+        share = pays_from(rate("1 KiB", wired), rate("1 KiB, passed up", wired),
+                          rate("1 KiB", USER))
         if share:
-            ret["wire pays from this share of hits on, 1 KiB"] = {WIRE: share}
-        sizes = [(p.size, rates.get((p.x, WIRE)), rates.get((p.x, USER)))
+            ret["wire pays from this share of hits on, 1 KiB"] = {wired: share}
+        sizes = [(p.size, rates.get((p.x, wired)), rates.get((p.x, USER)))
                  for p in self.points if not p.kind and not p.calls and p.size <= 14 * KIB]
         up_to = pays_up_to(sizes)
         if up_to:
-            ret["and up to this size"] = {WIRE: up_to}
+            ret["and up to this size"] = {wired: up_to}
         if share or up_to:
             lines.append("wire pays" + f" from {share} hits on" * bool(share) +
                          ", and" * bool(share and up_to) + f" up to {up_to}" * bool(up_to) +
                          ", on this machine")
-        floor, wire = rate("1 KiB", FLOOR), rate("1 KiB", WIRE)
+        floor, wire = rate("1 KiB", FLOOR), rate("1 KiB", wired)
         if floor and wire:
             least = "at least " * any(row["server"] == FLOOR and
                                       bottleneck.AT_LEAST in row["limit"]
                                       for row in entry["summary"])
             ret["time of a hit of 1 KiB, in times of a TC program that only answers"] = {
-                WIRE: f"{least}{floor / wire:.2f}"}
+                wired: f"{least}{floor / wire:.2f}"}
             lines.append(f"the floor, a TC program that only answers: {least}"
                          f"{human(floor, '/s')}; a hit of 1 KiB takes {least}"
                          f"{floor / wire:.2f} times as long")

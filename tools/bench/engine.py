@@ -23,7 +23,7 @@ import hosts
 import loads
 from meters import FORKS_MAX, IDLE_MAX, Core, Idle, Others, ran_s
 from messages import Problem, say
-from servers import Reflector, Toboggan, settle
+from servers import FLOOR, Reflector, Toboggan, settle
 from stats import paired, pairs_of, spread
 
 if TYPE_CHECKING:
@@ -415,8 +415,7 @@ class Run:
         sides = exp.sides(self)
         entry["servers"] = [name for name, _ in sides]
         self.say_unable(exp, entry)
-        entry["reference"] = next((n for n in entry["servers"] if not n.startswith("toboggan")),
-                                  None)
+        entry["reference"] = reference(entry["servers"])
         failed = {}
         for repeat in range(self.opts.repeats):
             for point in exp.points:
@@ -501,6 +500,15 @@ def keep_lists(entry: dict, argvs: list, folder: Any) -> None:
             size = os.path.getsize(path)
             more = f"\n[{size:,} bytes in all]\n" if size > LIST_MAX else ""
             entry["lists"][path] = (text[:text.rfind("\n")] if more else text) + more
+
+
+def reference(names: list[str]) -> str | None:
+    """The server that the others are compared with; None: there is no other.
+
+    The first that is not Toboggan, else the first. The floor is no server.
+    """
+    others = [n for n in names if not n.startswith("toboggan") and n != FLOOR]
+    return (others or names)[0] if len(names) > 1 else None
 
 
 def summarise(entry: dict) -> list[dict[str, Any]]:

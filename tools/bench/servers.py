@@ -33,6 +33,7 @@ PORT = 8080
 READY_S = 30
 FETCH_S = 30
 CONNECTIONS = 20000
+FLOOR = "floor"             # name of Floor in tables
 NEXT_TO_NONE = "1M"         # memory of a Toboggan that caches nearly nothing
 
 
