@@ -2,7 +2,8 @@
 /*
  * A simulated connection for the tests of the wire programs by
  * BPF_PROG_TEST_RUN: crafted frames of either end, objects in the cache, and
- * what must be true of a reply. Included once by each test program.
+ * what must be true of a reply. The files of a test program share what is loaded: where
+ * the kernel is emulated, the verifier needs ten seconds for it.
  */
 #ifndef TBG_TESTS_BPF_PEER_H
 #define TBG_TESTS_BPF_PEER_H
@@ -50,10 +51,11 @@
 #define SERVER_ISN 900000
 #define CLIENT_ISN 4294967000u	/* wraps soon */
 
-static struct PEER_BPF() *bpf;
-static struct tbg_knob *knob;
-__attribute__((unused)) static struct tbg_conn_word *conns;
-static unsigned char *blobs_2k, *blobs_68k;
+KTAP_SHARED struct PEER_BPF() *bpf;
+KTAP_SHARED struct tbg_knob *knob;
+KTAP_SHARED struct tbg_conn_word *conns;
+KTAP_SHARED unsigned char *blobs_2k, *blobs_68k;
+KTAP_SHARED uint16_t peer_port = 20000;		/* of the next client */
 
 /* One side of the simulated connection. */
 struct peer {
@@ -504,8 +506,7 @@ static void handshake(struct peer *p)
 __attribute__((unused))
 static struct peer peer_new(bool v6, bool ts)
 {
-	static uint16_t port = 20000;
-	struct peer p = { .v6 = v6, .ts = ts, .sack = true, .port = port++,
+	struct peer p = { .v6 = v6, .ts = ts, .sack = true, .port = peer_port++,
 			  .window = 500 };
 
 	handshake(&p);

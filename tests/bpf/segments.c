@@ -530,5 +530,3 @@ KTAP_TEST(t_an_acknowledged_reply_is_nobodys_to_send)
 	KTAP_EQ(conns[flow.slot].sent_ms, 0);
 	KTAP_EQ(take_back(&p, 0, &y), 0);
 }
-
-KTAP_MAIN()

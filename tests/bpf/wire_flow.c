@@ -407,5 +407,3 @@ KTAP_TEST(t_icmp_error_out_of_window_stays_there)
 	KTAP_EQ(quoted(&p, p.ack), ack0);
 	KTAP_EQ(quoted(&p, p.ack - 1), ack0 - 1);
 }
-
-KTAP_MAIN()

@@ -683,5 +683,3 @@ KTAP_TEST(t_random_frames_are_answered_right_or_left)
 		KTAP_CHECK(!memcmp(&before, &after, sizeof(after)));
 	}
 }
-
-KTAP_MAIN()

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * KTAP for test programs written in C, included by exactly one file of each:
+ * KTAP for test programs written in C, included by each file of one that has tests:
  *
  *	KTAP_TEST(t_empty_line) { KTAP_CHECK(parse("") == 0); }
  *	KTAP_TEST(t_needs_root) { if (geteuid()) KTAP_SKIP("not root"); }
  *	KTAP_MAIN()
  *
- * Tests run in the order they are written, one result line each; the exit
- * code is 0 (passed), 1 (failed) or 4 (all skipped). KTAP_CHECK and KTAP_SKIP
+ * Tests run in the order they are written, and files in the order they are linked; one
+ * result line each, and one file has KTAP_MAIN(). The exit code is 0 (passed), 1 (failed)
+ * or 4 (all skipped). KTAP_CHECK and KTAP_SKIP
  * leave the test function, so they belong in it and not in what it calls.
  * stdout carries KTAP only: explain with ktap_note(), which never fails a test.
  */
@@ -19,6 +20,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* One of the program, whatever number of files define it. */
+#define KTAP_SHARED __attribute__((weak))
+
 #define KTAP_TESTS_MAX 512
 #define KTAP_PASS 0
 #define KTAP_FAIL 1
@@ -26,7 +30,7 @@
 
 /* Of the address sanitizer, where a suite has it: a frame that is left is gone. */
 const char *__asan_default_options(void);
-const char *__asan_default_options(void)
+KTAP_SHARED const char *__asan_default_options(void)
 {
 	return "detect_stack_use_after_return=1";
 }
@@ -36,10 +40,10 @@ struct ktap_test {
 	void (*fn)(void);
 };
 
-static struct ktap_test ktap_tests[KTAP_TESTS_MAX];
-static unsigned int ktap_test_nr;
-static bool ktap_failed;
-static const char *ktap_skip_reason;
+KTAP_SHARED struct ktap_test ktap_tests[KTAP_TESTS_MAX];
+KTAP_SHARED unsigned int ktap_test_nr;
+KTAP_SHARED bool ktap_failed;
+KTAP_SHARED const char *ktap_skip_reason;
 
 __attribute__((unused)) static void ktap_register(const char *name, void (*fn)(void))
 {

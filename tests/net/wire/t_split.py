@@ -116,15 +116,21 @@ REQUESTS = {
 }
 
 
+def share(rows):
+    """All; on each of the test kernels that are run together a third, which are all."""
+    where = os.environ.get("TBG_WHERE", "")
+    return rows[KERNELS.index(where)::len(KERNELS)] if where in KERNELS else rows
+
+
 def split_everywhere(name):
     data = REQUESTS[name]
     want = compare(name, [data])
     with n.clean(WIRE, "OutRsts", "EstabResets"):
-        for i in range(1, len(data)):
+        for i in share(range(1, len(data))):
             for before in (b"", talk.request("/a.txt")):
                 got = fate(WIRE, [data[:i], data[i:]], before=before)
                 assert got == want, f"{name} split at {i}: {got}, wanted {want}"
-    for i in range(1, len(data), 7):
+    for i in share(range(1, len(data), 7)):
         assert fate(USER, [data[:i], data[i:]]) == want, f"{name} split at {i} without wire"
 
 
@@ -282,14 +288,8 @@ def t_shapes_have_the_same_fate():
     assert not failures, f"{len(failures)} of {len(SHAPES)}"
 
 
-def cases_here():
-    """All; on each of the test kernels that are run together a third, which are all."""
-    cases, where = corpus.read(), os.environ.get("TBG_WHERE", "")
-    return cases[KERNELS.index(where)::len(KERNELS)] if where in KERNELS else cases
-
-
 def t_corpus_has_the_same_fate():
-    failures, cases, rng = [], cases_here(), random.Random(1)
+    failures, cases, rng = [], share(corpus.read()), random.Random(1)
     with connect(USER) as c:
         etag = c.get("/").fields["ETag"]
     for case in cases:
