@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One lock: between poll() and write() another thread might fill the pipe.
+ * One lock: between poll() and write() another thread might fill the pipe. So might another
+ * process that writes to it, such as a program; hence a write that does not wait.
  */
 #include "os/message.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <linux/limits.h>
@@ -39,6 +43,22 @@ static bool takes(void)
 	if (waits)
 		said.stuck_ns = tbg_mono_ns();
 	return false;
+}
+
+/*
+ * False: there is no room. Before Linux 6.4 a write to a pipe waits for it all the same. One
+ * to a file always does: where that would wait, it is for a disk and not for a reader.
+ */
+static bool write_line(char *line, size_t len)
+{
+	struct iovec iov = { .iov_base = line, .iov_len = len };
+	struct stat st;
+	bool file = fstat(STDERR_FILENO, &st) || S_ISREG(st.st_mode);
+	ssize_t n = file ? -1 : pwritev2(STDERR_FILENO, &iov, 1, -1, RWF_NOWAIT);
+
+	if (file || (n < 0 && errno != EAGAIN))
+		n = write(STDERR_FILENO, line, len);
+	return n == (ssize_t)len;
 }
 
 static _Atomic enum tbg_report_level most = TBG_REPORT_NOTICE;
@@ -81,8 +101,10 @@ void tbg_report_at(enum tbg_report_level level, const char *format, ...)
 		n += snprintf(line + n, LOST_LEN, "\nstderr: nobody read it; %u lines before the last one are lost",
 			      said.lost);
 	line[n++] = '\n';
-	if (write(STDERR_FILENO, line, n) == n)
+	if (write_line(line, n))
 		said.lost = 0;
+	else
+		said.lost++;
 out:
 	pthread_mutex_unlock(&said.lock);
 }
