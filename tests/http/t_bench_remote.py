@@ -130,7 +130,8 @@ def t_what_has_no_reply_is_counted_where_the_generator_keeps_silent():
     for fault, texts in (("reset", {"reset", "closed"}), ("hang", {"timeout"})):
         for load, silent in ((loads.Wrk, True), (loads.H2load, True), (loads.Ab, False),
                              (loads.Packets, True)):
-            with benched.Sham(fault, after=20, every=100) as sham, here() as lab:
+            # the first reply is wrong: on a busy machine few are checked in the time that there is
+            with benched.Sham(fault, after=0, every=70) as sham, here() as lab:
                 wrong, nr = check.verify(lab, servers.Existing(lab, "sham", sham.authority),
                                          load(8, benched.fileset.SMALL))
             found = {kind for kind, text in engine.LOST.items() if text in wrong}

@@ -101,7 +101,7 @@ class Sham:
 
     fault: None, "body" (one other byte), "length" (one byte more), "status"
     (500), "reset" (no answer), "hang" (never an answer), or the status of an otherwise
-    right answer. every: one of so many replies is wrong.
+    right answer. every: the first reply behind those is wrong, and one of so many.
     """
 
     def __init__(self, fault: str | None = None, after: int = 50, only: str | None = None,
@@ -148,7 +148,7 @@ class Sham:
     async def answer(self, writer: Any, path: str) -> bool:
         self.nr += 1
         bad = self.fault if self.nr > self.after and self.only in (None, path) and \
-            self.nr % self.every == 0 else None
+            (self.nr - self.after - 1) % self.every == 0 else None
         if bad == "hang":
             await asyncio.sleep(3600)
         if bad == "reset":
