@@ -97,7 +97,7 @@ def t_each_program_of_a_share_is_there():
     for shares in (check.WIRE_SHARES, check.SOCK_SHARES, check.ASAN_SHARES, check.TSAN_SHARES):
         unknown = set(" ".join(shares).split()) - known
         assert not unknown, unknown
-    assert set(check.TSAN_LONG) <= known
+    assert set(check.TSAN_LONG) <= known and set(check.NOT_QUICK) <= known
 
 
 def t_what_has_no_programs_runs_once():
