@@ -230,6 +230,9 @@ int tbg_ingress(struct __sk_buff *skb)
 		break;
 	}
 	if (!tbg_port_served(knob, p->key.local_port)) {
+		/* it leaves by lo once more, and comes back with the route of what leaves */
+		if (tbg_is_unrouted(skb, knob, p))
+			return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}

@@ -37,6 +37,20 @@ static __attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const s
 	return 0;
 }
 
+/*
+ * Whether the segment, of this machine's to itself, has no route with it, as those that our
+ * timer makes. The kernel would look one up by where it comes in, and by that 127.0.0.1 and
+ * the machine's own addresses are martians (IPv4 only).
+ */
+static __always_inline bool tbg_is_unrouted(struct __sk_buff *skb, const struct tbg_knob *knob,
+					    const struct tbg_pkt *p)
+{
+	struct sk_buff___wire *b = (void *)skb;
+
+	return skb->ifindex == TBG_LO && !p->v6 && tbg_port_served(knob, p->key.remote_port) &&
+	       !BPF_CORE_READ(b, _skb_refdst);
+}
+
 /* Whether the last reply of f is lost for so long that its way is to be looked at again. */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb, const struct tbg_pkt *p,
 					  const struct tbg_tcb *f)
