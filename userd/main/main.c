@@ -39,6 +39,7 @@
 #include "files/open_files.h"
 #include "files/compressed.h"
 #include "os/privilege.h"
+#include "os/repair.h"
 #include "os/service.h"
 #include "main/reload.h"
 #include "os/limits.h"
@@ -124,9 +125,7 @@ static struct start *the;
 static void *worker_thread(void *arg)
 {
 	struct tbg_worker *w = arg;
-	const struct tbg_server *s = w->s;
-	bool gives = s->wire && tbg_wire_owns(s->wire) && s->opt.give_back;
-	int err = gives ? tbg_privilege_net() : tbg_privilege_none();
+	int err = tbg_privilege_none();
 
 	atomic_fetch_add(&the->threads_bare, 1);
 	err = err ?: tbg_worker_run(w);
@@ -505,6 +504,20 @@ static bool limits_take(struct tbg_server *s, unsigned int wanted)
 	return false;
 }
 
+/* Before it is known whether wire can be on, and whether it owns connections then. */
+static bool repair_start(struct start *t)
+{
+	const struct tbg_options *o = &t->s.opt;
+	int err;
+
+	if (!o->tier_wire || !o->late_sockets || !o->give_back || !strcmp(o->wire, "off"))
+		return true;
+	err = tbg_repair_start(&t->id);
+	if (err)
+		tbg_report("toboggand: no process for --give-back: %s", strerror(-err));
+	return !err;
+}
+
 static bool server_open(struct start *t, struct tbg_sites *sites)
 {
 	struct tbg_server *s = &t->s;
@@ -524,6 +537,8 @@ static bool server_open(struct start *t, struct tbg_sites *sites)
 		tbg_report("toboggand: no process for the log: %s", strerror(-err));
 		return false;
 	}
+	if (!repair_start(t))
+		return false;
 	if (!limits_take(s, wanted ?: TBG_CONNECTIONS) || workers_make(s) ||
 	    tbg_listeners_open(s) || rings_open(s))
 		return false;
@@ -535,6 +550,8 @@ static bool server_open(struct start *t, struct tbg_sites *sites)
 	tbg_left_find(&t->left);
 	tbg_tiers_sweep(t);
 	tbg_tiers_wire_open(t);
+	if (!s->wire || !tbg_wire_owns(s->wire))
+		tbg_repair_stop();
 	tbg_tiers_sock_open(s);
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
 	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t) ||
@@ -580,6 +597,7 @@ static void server_close(struct start *t)
 	struct tbg_server *s = &t->s;
 
 	workers_end(t);
+	tbg_repair_stop();
 	tbg_watch_stop(s->files.watch);
 	tbg_gateway_close(s->gateway);
 	tbg_reload_close(t->reload);

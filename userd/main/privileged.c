@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +24,7 @@
 #include "os/root.h"
 #include "log/access.h"
 #include "os/filter.h"
+#include "os/pass.h"
 #include "os/privilege.h"
 #include "os/trusted_path.h"
 #include "tiers/pins.h"
@@ -48,51 +48,6 @@ struct answer {
 
 static int ours = -1;		/* the daemon's end */
 static pid_t pid;
-
-/* Messages, with up to two descriptors */
-
-static bool message_send(int fd, void *b, size_t len, const int *fds, unsigned int fds_nr)
-{
-	union {
-		struct cmsghdr align;
-		char b[CMSG_SPACE(2 * sizeof(int))];
-	} control = { 0 };
-	struct iovec iov = { b, len };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (fds_nr) {
-		m.msg_control = &control;
-		m.msg_controllen = CMSG_SPACE(fds_nr * sizeof(int));
-		control.align.cmsg_level = SOL_SOCKET;
-		control.align.cmsg_type = SCM_RIGHTS;
-		control.align.cmsg_len = CMSG_LEN(fds_nr * sizeof(int));
-		memcpy(CMSG_DATA(&control.align), fds, fds_nr * sizeof(int));
-	}
-	return sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)len;
-}
-
-/* Whether a whole one came; fds: those that came with it, -1 for none. */
-static bool message_receive(int fd, void *b, size_t len, int fds[2])
-{
-	union {
-		struct cmsghdr align;
-		char b[CMSG_SPACE(2 * sizeof(int))];
-	} control;
-	struct iovec iov = { b, len };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
-			    .msg_controllen = sizeof(control) };
-	struct cmsghdr *c;
-	ssize_t n;
-
-	fds[0] = fds[1] = -1;
-	do {
-		n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
-	c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-		memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
-	return n == (ssize_t)len;
-}
 
 /* In the process */
 
@@ -280,7 +235,7 @@ static void log_answer(int fd, const struct request *r)
 
 	fds[0] = log_open(r->path, &fds[1], &a.before);
 	a.err = fds[0] < 0 ? fds[0] : 0;
-	message_send(fd, &a, sizeof(a), fds, a.err ? 0 : 2);
+	tbg_pass_send(fd, &a, sizeof(a), fds, a.err ? 0 : 2);
 	for (int i = 0; i < 2; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -298,7 +253,7 @@ static void socket_unlink(int fd)
 		    st.st_dev == s->st.st_dev && st.st_ino == s->st.st_ino)
 			unlinkat(s->folder, s->name, 0);
 	}
-	message_send(fd, &a, sizeof(a), NULL, 0);
+	tbg_pass_send(fd, &a, sizeof(a), NULL, 0);
 }
 
 static void request_take(int fd, const struct request *r, int fds[2])
@@ -331,7 +286,7 @@ static void run(int fd)
 	static struct request r;
 	int fds[2];
 
-	while (message_receive(fd, &r, sizeof(r), fds)) {
+	while (tbg_pass_receive(fd, &r, sizeof(r), fds)) {
 		r.path[sizeof(r.path) - 1] = 0;
 		request_take(fd, &r, fds);
 		for (int i = 0; i < 2; i++)
@@ -340,18 +295,11 @@ static void run(int fd)
 	}
 }
 
-/* Nothing that the daemon has open stays; a terminal's signals are the daemon's. */
 static void child_main(const struct tbg_identity *id, const struct tbg_options *o, char **argv,
 		       int fd)
 {
 	prctl(PR_SET_NAME, "tbg-privileged");
-	if (fd > STDERR_FILENO + 1)
-		close_range(STDERR_FILENO + 1, fd - 1, 0);
-	close_range(fd + 1, ~0u, 0);
-	signal(SIGINT, SIG_IGN);
-	signal(SIGTERM, SIG_IGN);
-	signal(SIGQUIT, SIG_IGN);
-	signal(SIGHUP, SIG_IGN);
+	tbg_pass_alone(fd);
 	self.argv = argv;
 	logs_name(o);
 	if (tbg_privilege_writer(id) || tbg_filter_load(TBG_FILTER_PROGRAM))
@@ -396,7 +344,7 @@ static bool ask(enum what what, const char *path, int fd, const struct stat *st)
 	strcpy(r.path, path);
 	if (st)
 		r.st = *st;
-	return message_send(ours, &r, sizeof(r), &fd, fd >= 0);
+	return tbg_pass_send(ours, &r, sizeof(r), &fd, fd >= 0);
 }
 
 int tbg_privileged_log(const char *path, int *ret_folder, int *ret_before)
@@ -404,7 +352,7 @@ int tbg_privileged_log(const char *path, int *ret_folder, int *ret_before)
 	struct answer a;
 	int fds[2];
 
-	if (!ask(OPEN_LOG, path, -1, NULL) || !message_receive(ours, &a, sizeof(a), fds))
+	if (!ask(OPEN_LOG, path, -1, NULL) || !tbg_pass_receive(ours, &a, sizeof(a), fds))
 		return -EPERM;
 	if (a.err)
 		return a.err;
@@ -429,7 +377,7 @@ void tbg_privileged_unlink(void)
 	int fds[2];
 
 	if (ask(UNLINK_SOCKET, "", -1, NULL))
-		message_receive(ours, &a, sizeof(a), fds);
+		tbg_pass_receive(ours, &a, sizeof(a), fds);
 }
 
 void tbg_privileged_stop(void)

@@ -24,6 +24,8 @@
 /* To detach from interfaces, and to read the configuration again: nothing that writes. */
 static const cap_value_t kept[] = { CAP_NET_ADMIN, CAP_BPF, CAP_DAC_READ_SEARCH };
 static const cap_value_t writing[] = { CAP_DAC_OVERRIDE };
+/* To take sockets into repair (TCP_REPAIR). */
+static const cap_value_t repairing[] = { CAP_NET_ADMIN };
 /* To start programs as others, in other roots, and to end them: see gateway/pool.c. */
 static const cap_value_t becoming[] = {
 	CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_SYS_CHROOT, CAP_KILL, CAP_DAC_READ_SEARCH,
@@ -185,6 +187,7 @@ static int caps_set(const cap_value_t *caps, size_t nr, bool effective)
 
 #define KEPT	(sizeof(kept) / sizeof(*kept))
 #define WRITING (sizeof(writing) / sizeof(*writing))
+#define REPAIRING (sizeof(repairing) / sizeof(*repairing))
 #define BECOMING (sizeof(becoming) / sizeof(*becoming))
 
 /* The user, with the capabilities of before permitted. */
@@ -237,6 +240,14 @@ int tbg_privilege_writer(const struct tbg_identity *id)
 	return err;
 }
 
+int tbg_privilege_repairer(const struct tbg_identity *id)
+{
+	int err = user_become(id) ?: caps_set(repairing, REPAIRING, true);
+
+	tbg_privilege_close();
+	return err;
+}
+
 int tbg_privilege_becomer(void)
 {
 	return caps_set(becoming, BECOMING, true);
@@ -258,22 +269,6 @@ void tbg_privilege_files_own(void)
 {
 	setfsuid(geteuid());
 	setfsgid(getegid());
-}
-
-int tbg_privilege_net(void)
-{
-	cap_t had = cap_get_proc(), caps = cap_init();
-	const cap_value_t net = CAP_NET_ADMIN;
-	cap_flag_value_t on = CAP_CLEAR;
-	int err = had && caps ? 0 : -ENOMEM;
-
-	if (!err && !cap_get_flag(had, net, CAP_PERMITTED, &on) && on == CAP_SET)
-		cap_set_flag(caps, CAP_PERMITTED, 1, &net, CAP_SET);
-	if (!err && cap_set_proc(caps))
-		err = -errno;
-	cap_free(caps);
-	cap_free(had);
-	return err;
 }
 
 void tbg_privilege_raise(void)

@@ -47,14 +47,14 @@ int tbg_privilege_drop(const struct tbg_identity *id);
 /* As tbg_privilege_drop(), and all that is kept, in effect, is to write anywhere. */
 int tbg_privilege_writer(const struct tbg_identity *id);
 
+/* As tbg_privilege_drop(), and all that is kept, in effect, is CAP_NET_ADMIN. */
+int tbg_privilege_repairer(const struct tbg_identity *id);
+
 /* The calling thread keeps what it takes to become other users, in effect. */
 int tbg_privilege_becomer(void);
 
 /* The calling thread has no capability any more, ever. */
 int tbg_privilege_none(void);
-
-/* The same but for CAP_NET_ADMIN, permitted and not in effect: for TCP_REPAIR. */
-int tbg_privilege_net(void);
 
 /* Between the two, this thread may do with files what that user may. */
 void tbg_privilege_files_of(const struct tbg_identity *id);

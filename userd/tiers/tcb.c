@@ -7,7 +7,6 @@
 #include "tiers/tcb.h"
 
 #include <errno.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 #include <bpf/bpf.h>
 
 #include "core/span.h"
-#include "os/privilege.h"
+#include "os/repair.h"
 #include "os/units.h"
 #include "tiers/segment.h"
 
@@ -139,31 +138,29 @@ static bool asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint
 	return len <= TBG_REQ_MAX && push_with(t, &k->key, &k->tcb, TBG_PUSH_ASK, b, len);
 }
 
-/* In repair a socket is let go without a packet; off again, it sends no probe. */
-static bool repair(int fd, bool on)
-{
-	int value = on ? TCP_REPAIR_ON : TCP_REPAIR_OFF_NO_WP, err;
-
-	tbg_privilege_raise();
-	err = setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
-	tbg_privilege_lower();
-	return !err;
-}
-
-/* Gives it with that request. False where the reply is too long, or a segment came meanwhile. */
+/*
+ * Gives it with that request: true, and the socket is not connected any more. False where the
+ * reply is too long, or a segment came meanwhile.
+ */
 static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
 		 const uint8_t *b, uint32_t len)
 {
 	const struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct tbg_tcb tcb = k->tcb;
+	enum tbg_repaired done;
 
 	tcb.rcv_nxt += taken;
 	tcb.lock = (struct bpf_spin_lock){ 0 };
 	tcb.state = TBG_TCB_GIVING;
 	tcb.undone = 0;
 	tcb.fails = 0;
-	if (len > TBG_REQ_MAX || !is_forgotten(t, &k->key) || !repair(fd, true))
+	if (len > TBG_REQ_MAX || !is_forgotten(t, &k->key))
 		return false;
+	done = tbg_repair_set(fd, true);
+	if (done == TBG_REPAIR_NO)
+		return false;
+	if (done == TBG_REPAIR_UNKNOWN)
+		goto end;
 	/* from here on segments to the socket undo it */
 	if (bpf_map_update_elem(t->tcbs_fd, &k->key, &tcb, BPF_NOEXIST))
 		goto undo;
@@ -177,8 +174,12 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 forget:
 	bpf_map_delete_elem(t->tcbs_fd, &k->key);
 undo:
-	repair(fd, false);
-	return false;
+	if (tbg_repair_set(fd, false) == TBG_REPAIR_DONE)
+		return false;
+end:
+	/* its client is reset, now or by its next segment */
+	connect(fd, &none, sizeof(none));
+	return true;
 }
 
 /* Asking and giving in vain cost system calls: the next 0, 1, 3, 7 ... requests do neither. */

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The daemon's user: its control socket, and the remaining privileges of root."""
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -10,6 +11,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import daemon
 import ktap
+import talk
+from limits import running
 
 folder = ""             # of all that the tests make
 
@@ -142,6 +145,63 @@ def t_capabilities_of_others_are_dropped_too():
     d.options += ["--access-log", os.path.join(d.folder, "log")]
     with d:
         assert "tbg-log" in dropped(d, daemon.NOBODY)
+
+
+def repairer(d):
+    """The process that lets sockets go; None."""
+    with open(f"/proc/{d.pid}/task/{d.pid}/children", encoding="ascii") as f:
+        children = [f"/proc/{x}" for x in f.read().split()]
+    return next((x for x in children if status_of(x)["Name"] == "tbg-repair"), None)
+
+
+def t_one_process_alone_may_let_sockets_go():
+    """By TCP_REPAIR, which is the right to administer the network."""
+    with running(client.start_wire("--late-sockets", "auto", "--give-back", "1")) as d:
+        if why := talk.no_late_sockets(d):
+            assert not repairer(d), d.lines
+            raise ktap.Skip(why)
+        at = repairer(d)
+        fields = client.until(lambda: (x := status_of(at)) and x["Seccomp"] == "2" and x,
+                              "not ready")
+        assert "0" not in fields["Uid"].split() + fields["Gid"].split(), fields
+        assert fields["NoNewPrivs"] == "1" and not fields["Groups"].split(), fields
+        assert int(fields["CapPrm"], 16) == int(fields["CapEff"], 16) == 1 << 12, fields
+        assert not int(fields["CapInh"], 16) | int(fields["CapAmb"], 16), fields
+        assert len(os.listdir(at + "/fd")) == 4, "more than its own socket is open"
+    assert not os.path.exists(at)
+
+
+def t_connections_last_without_the_process_that_lets_sockets_go():
+    """Ended or stopped: they keep their sockets, and are answered."""
+    for how in (signal.SIGKILL, signal.SIGSTOP):
+        with running(client.start_wire("--late-sockets", "auto", "--give-back", "1")) as d:
+            if why := talk.no_late_sockets(d):
+                raise ktap.Skip(why)
+            for name in ("a", "b"):
+                d.write(name, name.encode() * 100)
+                client.hot(d, "/" + name)
+            pid = int(os.path.basename(repairer(d)))
+            before = talk.ask(d, "status")["late_sockets"]["given"]
+            with client.Client(d.address) as c:
+                assert c.get("/none").status == 404
+                assert c.get("/a").body == b"a" * 100
+                given = talk.ask(d, "status")["late_sockets"]["given"]
+                assert given == before + 1, (before, given)
+            os.kill(pid, how)
+            client.until(lambda pid=pid: status_of(f"/proc/{pid}")["State"][0] in "ZT", "goes on")
+            resets = 0
+            for _ in range(3):
+                with client.Client(d.address) as c:
+                    assert c.get("/none").status == 404
+                    try:
+                        assert [c.get(f"/{x}").body[:1] for x in ("a", "b")] == [b"a", b"b"]
+                    except ConnectionResetError:
+                        resets += 1
+            # that which waited for its answer in vain
+            assert resets == (how == signal.SIGSTOP), resets
+            assert talk.ask(d, "status")["late_sockets"]["given"] == given
+            if how == signal.SIGSTOP:
+                os.kill(pid, signal.SIGCONT)
 
 
 if __name__ == "__main__":

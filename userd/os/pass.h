@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Messages between the daemon and its own processes, with descriptors, on a socket that
+ * keeps messages apart (SOCK_SEQPACKET). Any thread.
+ */
+#ifndef TBG_OS_PASS_H
+#define TBG_OS_PASS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define TBG_PASS_MAX 2	/* descriptors with a message */
+
+/* Whether all of it was sent, with the first fds_nr of fds. */
+bool tbg_pass_send(int fd, void *b, size_t len, const int *fds, unsigned int fds_nr);
+
+/*
+ * Whether a whole message arrived. ret_fds: the descriptors of it, -1 in place of each that
+ * it does not have.
+ */
+bool tbg_pass_receive(int fd, void *ret, size_t len, int ret_fds[TBG_PASS_MAX]);
+
+/* In a new process: closes all but standard input, output, error and fd. */
+void tbg_pass_alone(int fd);
+
+#endif
