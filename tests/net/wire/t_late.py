@@ -88,6 +88,17 @@ def late():
     return talk.ask(d, "status")["late_sockets"]
 
 
+def text(end):
+    return f"[{end[0]}]:{end[1]}" if ":" in end[0] else f"{end[0]}:{end[1]}"
+
+
+def row(c):
+    """The connection as it is listed."""
+    return next((x for x in talk.ask(d, "connections")["connections"]
+                 if x["address"] == text(c.s.getsockname()) and x["state"] != "handed over"),
+                None)
+
+
 def sockets():
     """The connected sockets of the server's port."""
     return [x for x in n.server.sockets(PORT) if x[0] not in ("LISTEN", "TIME_WAIT")]
@@ -196,6 +207,16 @@ def t_idle_connection_is_closed_with_a_fin():
         assert c.s.recv(1) == b""
 
 
+def t_idle_client_on_this_machine_gets_the_fin():
+    """Its own addresses are no valid sources of what comes in, unless it was routed before."""
+    for host in ("127.0.0.1", n.links[0].server4, "::1"):
+        with talk.Connection(n.server.connect((host, PORT))) as c:
+            assert c.get("/hit").tier == "wire", host
+            assert not row(c)["socket"], row(c)
+            c.s.settimeout(IDLE_S + client.WAIT_S)
+            assert c.s.recv(1) == b"", host
+
+
 def t_half_close_gets_the_answer_and_a_fin():
     with connect() as c:
         c.send(talk.request("/hit"))
@@ -278,14 +299,6 @@ def t_filter_that_drops_what_is_invalid_lets_misses_through():
 
 def t_connections_are_listed_with_a_socket_and_without():
     """The requests that wire answered before are counted on, and those of the daemon."""
-    def text(end):
-        return f"[{end[0]}]:{end[1]}" if ":" in end[0] else f"{end[0]}:{end[1]}"
-
-    def row(c):
-        return next((x for x in talk.ask(d, "connections")["connections"]
-                     if x["address"] == text(c.s.getsockname()) and x["state"] != "handed over"),
-                    None)
-
     for family in (4, 6):
         with connect(family) as c:
             for _ in range(5):
