@@ -385,13 +385,16 @@ void tbg_tcbs_reset(struct tbg_tcbs *t)
 void tbg_tcbs_crowd(struct tbg_tcbs *t, uint32_t *knob, unsigned int most, unsigned int bits)
 {
 	struct tbg_crowd_key key;
+	bool counted;	/* and goes on, by another limit */
 
 	if (t->crowd_most == most && t->crowd_bits == bits)
 		return;
+	counted = t->crowd_most && most && t->crowd_bits == bits;
 	t->crowd_most = most;
 	t->crowd_bits = bits;
-	__atomic_store_n(knob, 0, __ATOMIC_RELEASE);
-	for (unsigned int i = 0; i < TBG_CROWDS_MAX; i++)
+	if (!counted)
+		__atomic_store_n(knob, 0, __ATOMIC_RELEASE);
+	for (unsigned int i = 0; !counted && i < TBG_CROWDS_MAX; i++)
 		if (bpf_map_get_next_key(t->crowds_fd, NULL, &key) ||
 		    bpf_map_delete_elem(t->crowds_fd, &key))
 			break;

@@ -87,7 +87,7 @@ void tbg_tcbs_reset(struct tbg_tcbs *t);
 
 /*
  * Limits the open connections of a client to `most` (0: no limit), in *knob for BPF. If
- * the limit or the prefix of a client (bits) changes, connections so far do not count.
+ * there was none, or the prefix of a client (bits) changes, connections so far do not count.
  */
 void tbg_tcbs_crowd(struct tbg_tcbs *t, uint32_t *knob, unsigned int most, unsigned int bits);
 /* How many are wire's; t NULL: none. Any thread. */
