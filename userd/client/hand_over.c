@@ -72,7 +72,7 @@ void tbg_conn_take_over(struct tbg_worker *w, struct tbg_conn *c)
 	c->used |= !!taken.tcb.answers;
 	c->answers += taken.tcb.answers;
 	c->begin_ms -= (uint32_t)(w->now_ns / 1000000) - taken.tcb.born_ms;
-	if (w->s->opt.give_back && c->sock < 0)
+	if (w->s->opt.give_back)
 		c->taken_from = malloc(sizeof(*c->taken_from));
 	if (c->taken_from)
 		*c->taken_from = taken;

@@ -15,7 +15,7 @@ struct tbg_late {
 	char why[160];		/* why it cannot, or why it does not all the same; or "" */
 };
 
-/* ifaces: as --wire names them. */
-void tbg_late_look(struct tbg_late *ret, bool wanted, const char *ifaces);
+/* ifaces: as --wire names them; sock: that tier is wanted, too. */
+void tbg_late_look(struct tbg_late *ret, bool wanted, const char *ifaces, bool sock);
 
 #endif
