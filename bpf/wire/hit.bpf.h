@@ -128,6 +128,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 {
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
+	__u16 from[4] __attribute__((aligned(4)));	/* its address, and the EtherType */
 	__u32 frame;
 	int why;
 
@@ -143,7 +144,8 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 		return -why;
 	}
 	/* whoever brought the request is the way to its client */
-	bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
+	if (!tbg_load_words(skb, ETH_ALEN, from, 2))
+		__builtin_memcpy(r->mac, from, sizeof(r->mac));
 	if (r->nr > 1)
 		tbg_due(key);
 	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))

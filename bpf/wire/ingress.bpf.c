@@ -192,6 +192,13 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_sc
 	return TBG_PASS;
 }
 
+/* Of another VLAN than its connection: another host's, with the same addresses. */
+static __always_inline bool tbg_is_next_door(struct __sk_buff *skb, const struct tbg_pkt *p,
+					     const struct tbg_tcb *f)
+{
+	return bpf_ntohs(f->vlan) != tbg_vlans(skb, p);
+}
+
 SEC("tc")
 int tbg_ingress(struct __sk_buff *skb)
 {
@@ -236,10 +243,13 @@ int tbg_ingress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}
+	/* tbg_answer looks up by itself what may be a request's connection */
+	if (p->payload_len &&
+	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)
+		bpf_tail_call(skb, &tbg_tail, 0);
 	tbg_tcb_key_of(skb, knob, p, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
-	/* of another VLAN than its connection: another host's, with the same addresses */
-	if (f && bpf_ntohs(f->vlan) != tbg_vlans(skb, p)) {
+	if (f && tbg_is_next_door(skb, p, f)) {
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}
@@ -351,6 +361,10 @@ int tbg_answer(struct __sk_buff *skb)
 			tbg_count(why ?: TBG_WHY_NO_FLOW);
 			return why == TBG_WHY_DROPPED ? TC_ACT_SHOT : TBG_PASS;
 		}
+	}
+	if (tbg_is_next_door(skb, &s->pkt, f)) {
+		tbg_count(TBG_WHY_NO_FLOW);
+		return TBG_PASS;
 	}
 	/* of one without payload, tbg_ingress has seen that it shows a loss */
 	act = s->pkt.payload_len ? tbg_on_shared(skb, s, &key, f) : TBG_NOT_YET;
