@@ -95,9 +95,15 @@ far:
  */
 static __always_inline bool tbg_mtu_holds(struct tbg_frame *frame, __u32 len)
 {
+#ifdef TBG_DIRECT_BPF_H
+	struct sk_buff___wire *b = (void *)frame;
+
+	return len <= BPF_CORE_READ(b, dev, mtu);
+#else
 	__u32 mtu_len = len;
 
 	return !bpf_check_mtu(frame, 0, &mtu_len, 0, 0);
+#endif
 }
 
 /*
