@@ -14,7 +14,9 @@ output of a test or its children must go through note().
 """
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
 import time
 import traceback
@@ -56,6 +58,17 @@ def _one(fn: Callable[..., Any]) -> tuple[str, str]:
     return "ok", ""
 
 
+def _say_where_it_hangs() -> None:
+    """
+    On stderr, shortly before the runner ends the program. By a signal: a thread would be
+    in the way of tests that enter namespaces.
+    """
+    limit_s = float(os.environ.get("TBG_TIMEOUT_S", 0))
+    if limit_s:
+        faulthandler.register(signal.SIGALRM)
+        signal.setitimer(signal.ITIMER_REAL, 0.8 * limit_s)
+
+
 def run(scope: dict, setup: Any = None, teardown: Any = None) -> None:
     """Run every t_* function of scope; never returns.
 
@@ -74,6 +87,7 @@ def run(scope: dict, setup: Any = None, teardown: Any = None) -> None:
     part, _, parts = os.environ.get("TBG_PART", "1/1").partition("/")
     tests = tests[int(part) - 1::int(parts)]
     failed = skipped = 0
+    _say_where_it_hangs()
     try:
         if setup:
             setup()

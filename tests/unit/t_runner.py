@@ -158,6 +158,15 @@ def t_suite_without_programs_fails():
     assert run.returncode == 1 and run.stdout.endswith("0 passed, 1 failed\n"), run.stdout
 
 
+def t_a_test_that_hangs_says_where():
+    lib = os.path.join(SCRATCH, "lib")
+    script = (f"exec python3 - <<'EOF'\nimport sys, time\nsys.path.insert(0, {lib!r})\n"
+              "import ktap\ndef t_x():\n    time.sleep(1000)\nktap.run(globals())\nEOF")
+    _, _, res = judge(script, "--timeout", "15")
+    assert res["verdict"] == "fail" and "killed after 15 s" in res["faults"], res
+    assert any("in t_x" in line for line in res["stderr"]), res["stderr"]
+
+
 def t_timeout_kills_the_group():
     must_fail("echo 1..1; sleep 1000 & wait", "0 passed, 1 failed", "killed after",
               "--timeout", "0.2")
