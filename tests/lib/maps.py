@@ -19,7 +19,7 @@ from typing import Any, Iterator
 
 SYS_BPF = 321                           # x86-64
 BPF_MAP_GET_NEXT_KEY, BPF_MAP_GET_FD_BY_ID = 4, 14
-FLOWS, EMBRYOS = "tbg_flows", "tbg_embryos"
+FLOWS, EMBRYOS, TCBS = "tbg_flows", "tbg_embryos", "tbg_tcbs"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

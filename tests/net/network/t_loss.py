@@ -40,9 +40,12 @@ def begin():
     if not tier["on"]:
         end()
         raise ktap.Skip(daemon.why_off("wire", tier["why"]))
-    with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
+    def connect():
+        return talk.Connection(n.client.connect((n.links[0].server4, PORT)))
+    with connect() as c:
         for target in SITE.bodies:
             c.get(target)
+    with connect() as c:
         assert c.get("/100").tier == "wire"
 
 

@@ -84,14 +84,18 @@ def by(series, *names):
 
 
 def mixed(address, host, nr):
-    """Requests of many kinds on one connection; how many."""
-    c = http.client.HTTPConnection(*address, timeout=WAIT_S)
+    """Requests of many kinds, one of each on a connection; how many."""
     kinds = (("GET", "/small.txt", {}), ("HEAD", "/small.txt", {}), ("GET", "/none", {}),
              ("GET", "/large.bin", {}), ("POST", "/small.txt", {}),
              ("GET", "/large.bin", {"Range": "bytes=10-19"}), ("GET", "/small.txt?x=1", {}),
              ("OPTIONS", "/", {}))
+    c = None
     for i in range(nr):
         method, path, fields = kinds[i % len(kinds)]
+        if not i % len(kinds):
+            if c:
+                c.close()
+            c = http.client.HTTPConnection(*address, timeout=WAIT_S)
         c.request(method, path, b"body" if method == "POST" else None, {"Host": host, **fields})
         c.getresponse().read()
     c.close()

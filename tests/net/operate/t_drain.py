@@ -82,7 +82,8 @@ def drained(port, length, step, buffer, *options):
 def t_clients_that_take_slowly_are_waited_for_so_long():
     """
     From 10 s on for one that takes so little that no send ends for it, from 20 s where the
-    socket has all of the answer, and for as long as it takes where sends end for it.
+    socket has all of the answer but is translated, and for as long as it takes where sends end
+    for it.
     """
     large = 16 << 20
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -90,7 +91,10 @@ def t_clients_that_take_slowly_are_waited_for_so_long():
             (8080, large, 500, 4096), (8081, 90000, 500, 4096), (8082, large, 300000, 400000))]
     (little_s, little), (held_s, held), (much_s, much) = (e.result() for e in ends)
     assert 10 <= little_s and 10000 < little < large, (little_s, little)
-    assert 20 <= held_s and 20000 < held < 90000, (held_s, held)
+    if daemon.LATE:     # as for the first one, but the kernel has all, or most, and goes on
+        assert 10 <= held_s and 20000 < held, (held_s, held)
+    else:
+        assert 20 <= held_s and 20000 < held < 90000, (held_s, held)
     assert 10 < much_s and much == large, (much_s, much)
     # seen within 5 s, 2 s for clients to close, and a busy machine
     assert client.IN_VM or (little_s < 27 and held_s < 32), (little_s, held_s)

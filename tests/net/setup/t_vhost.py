@@ -121,6 +121,7 @@ def t_why_tells_what_the_kernel_does_with_the_host():
                          "w.example", "unknown.example", "127.0.0.1", "x" * 200, "a.example.evil"):
                 with conf.Host(d.address, host) as c:
                     c.get("/")
+                with conf.Host(d.address, host) as c:
                     tier = {c.get("/").tier for _ in range(20)}
                 a = talk.ask(d, "why", f"http://{host}/")
                 assert {a["tier"]} == tier, (text, host, tier, a)

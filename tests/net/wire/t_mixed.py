@@ -181,6 +181,10 @@ def mixed(d, name, nr, connections, bursts):
             if r.field("Connection"):
                 assert c.ended(), f"TBG_SEED={SEED}: more than the answers: {c.got[:200]!r}"
                 cs[i] = origin.Client(d.address)
+            elif mix.random.random() < 0.25:    # without a socket until its first miss
+                assert not c.got, f"TBG_SEED={SEED}: more than the answers: {c.got[:200]!r}"
+                c.close()
+                cs[i] = origin.Client(d.address)
             assert not c.got, f"TBG_SEED={SEED}: more than the answers: {c.got[:200]!r}"
     for c in cs:
         c.close()
@@ -191,7 +195,7 @@ def mixed(d, name, nr, connections, bursts):
 def t_one_connection_with_wire():
     with Daemon(wire=True) as d:
         done, wired = mixed(d, "one", NR // 2, 1, (1,))
-        assert wired > done // 5, "wire has hardly answered"
+        assert wired > done // (10 if daemon.LATE else 5), "wire has hardly answered"
 
 
 def t_pipelined_with_wire():

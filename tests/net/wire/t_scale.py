@@ -39,7 +39,7 @@ TRIES = 20              # a machine that does not schedule the daemon stops wire
 CONN_BYTES = 512        # of the daemon's own memory that a connection may take
 LATE_BYTES = 256        # of one without a socket, the kernel's included
 READ_KB = 640           # buffers that the daemon reads the map with, however many it has
-KEPT = "tbg_tcbs" if daemon.LATE else maps.FLOWS        # what wire knows of each
+KEPT = maps.TCBS if daemon.LATE else maps.FLOWS        # what wire knows of each
 IP_BIND_ADDRESS_NO_PORT, IPV6_FREEBIND = 24, 78
 LINGER_NONE = struct.pack("ii", 1, 0)
 
