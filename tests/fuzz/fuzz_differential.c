@@ -44,10 +44,10 @@ static void key_check(const struct tbg_req *req, const struct tbg_message *m)
 		abort();
 }
 
-static struct tbg_value value(struct tbg_text t)
+static struct tbg_slice value(struct tbg_text t)
 {
-	return t.off ? (struct tbg_value){ (char *)head->b + t.off, t.len } :
-		       (struct tbg_value){ 0 };
+	return t.off ? (struct tbg_slice){ (char *)head->b + t.off, t.len } :
+		       (struct tbg_slice){ 0 };
 }
 
 static void condition_check(const struct tbg_req *req, const struct tbg_message *m)
@@ -65,7 +65,7 @@ static void condition_check(const struct tbg_req *req, const struct tbg_message 
 
 static void encoding_check(const struct tbg_req *req, const struct tbg_message *m)
 {
-	struct tbg_value accept = value(m->ae);
+	struct tbg_slice accept = value(m->ae);
 
 	for (unsigned int have = 0; have <= TBG_ENCODINGS_ALL; have += 2)
 		if (tbg_encode_choose(&accept, have) !=

@@ -16,7 +16,7 @@
 
 static char path[TBG_TARGET_MAX + 1];
 
-static bool same(const char *a, struct tbg_text t, struct tbg_value v)
+static bool same(const char *a, struct tbg_text t, struct tbg_slice v)
 {
 	return t.len == v.len && !memcmp(a + t.off, v.text, v.len);
 }
@@ -69,10 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		};
 
 		if (f.alone)
-			f.etag = TBG_VALUE("\"1\"");
+			f.etag = TBG_SLICE("\"1\"");
 		/* other forms are made into this one before (transfer.c) */
 		if (m.target.len && *f.target.text != '/' && *f.target.text != '*')
-			f.target = TBG_VALUE("/");
+			f.target = TBG_SLICE("/");
 		if (m.method == TBG_METHOD_CONNECT)
 			break;
 		tbg_forward_request(&l, &f);

@@ -15,18 +15,18 @@
 
 static char path[TBG_TARGET_MAX + 1];
 
-static bool variable(struct tbg_value name)
+static bool variable(struct tbg_slice name)
 {
 	for (size_t i = 0; i < name.len; i++)
 		if (!(name.text[i] >= 'A' && name.text[i] <= 'Z') &&
 		    !(name.text[i] >= '0' && name.text[i] <= '9') && name.text[i] != '_')
 			return false;
-	return name.len && !tbg_value_is(name, "HTTP_PROXY");
+	return name.len && !tbg_slice_is(name, "HTTP_PROXY");
 }
 
 static void pairs_check(const struct tbg_lines *l)
 {
-	struct tbg_value names[256], v;
+	struct tbg_slice names[256], v;
 	size_t at = 0, nr = 0;
 	enum tbg_parsed p;
 	uint8_t *b = malloc(l->len);	/* exact: ASan sees one too many */
@@ -36,7 +36,7 @@ static void pairs_check(const struct tbg_lines *l)
 		if (!variable(names[nr]))
 			abort();
 		for (size_t i = 0; i < nr; i++)
-			if (tbg_value_same(names[i], names[nr]))
+			if (tbg_slice_same(names[i], names[nr]))
 				abort();
 		nr += nr < 255;
 	}

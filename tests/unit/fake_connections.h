@@ -292,7 +292,7 @@ bool tbg_trusts(const struct tbg_location *l, const char *peer)
 	return false;
 }
 
-bool tbg_request_id_valid(struct tbg_value id)
+bool tbg_request_id_valid(struct tbg_slice id)
 {
 	return false;
 }

@@ -264,16 +264,16 @@ KTAP_TEST(t_ranges_and_conditions_of_a_hit)
 
 	begin();
 	get("/a.txt");
-	ask.range = TBG_VALUE("bytes=6-");
+	ask.range = TBG_SLICE("bytes=6-");
 	KTAP_EQ(status_of(ask), 206);
 	KTAP_CHECK(it.answer.body_len == 5 && !memcmp(it.answer.body, "world", 5));
-	ask.range = TBG_VALUE("bytes=99-");
+	ask.range = TBG_SLICE("bytes=99-");
 	KTAP_EQ(status_of(ask), 416);
 	ask = asks(TBG_METHOD_GET, "/a.txt");
-	ask.conditions.if_none_match = TBG_VALUE("*");
+	ask.conditions.if_none_match = TBG_SLICE("*");
 	KTAP_EQ(status_of(ask), 304);
 	ask = asks(TBG_METHOD_GET, "/a.txt");
-	ask.conditions.if_match = TBG_VALUE("\"another\"");
+	ask.conditions.if_match = TBG_SLICE("\"another\"");
 	KTAP_EQ(status_of(ask), 412);
 	end();
 }

@@ -187,19 +187,19 @@ KTAP_TEST(t_as_the_dull_reading)
 KTAP_TEST(t_daemon_chooses_alike)
 {
 	static char text[TBG_REQ_MAX + 2];
-	struct tbg_value v = { text, 0 };
+	struct tbg_slice v = { text, 0 };
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
 		enum tbg_encoding e;
 
-		v = (struct tbg_value){ table[i].text, strlen(table[i].text) };
+		v = (struct tbg_slice){ table[i].text, strlen(table[i].text) };
 		e = tbg_encode_choose(&v, table[i].have);
 		KTAP_EQ(e ? 1u << e : 0, table[i].want);
 	}
-	KTAP_EQ(tbg_encode_choose(&(struct tbg_value){ 0 }, ALL), TBG_ENCODING_IDENTITY);
+	KTAP_EQ(tbg_encode_choose(&(struct tbg_slice){ 0 }, ALL), TBG_ENCODING_IDENTITY);
 	memset(text, ' ', sizeof(text));
 	memcpy(text + TBG_REQ_MAX - 2, "br", 2);
-	v = (struct tbg_value){ text, TBG_REQ_MAX };
+	v = (struct tbg_slice){ text, TBG_REQ_MAX };
 	KTAP_EQ(tbg_encode_choose(&v, ALL), TBG_ENCODING_BR);
 	v.len++;
 	KTAP_EQ(tbg_encode_choose(&v, ALL), TBG_ENCODING_IDENTITY);

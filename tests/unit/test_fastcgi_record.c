@@ -140,26 +140,26 @@ KTAP_TEST(t_pairs_there_and_back)
 {
 	static char big[70000], text[128];
 	static const size_t lens[] = { 0, 1, 127, 128, 255, 256, 65535, 70000 };
-	struct tbg_value name, value;
+	struct tbg_slice name, value;
 	struct tbg_lines l = { 0 };
 	size_t at = 0;
 
 	memset(big, 'b', sizeof(big));
 	for (size_t i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
 		snprintf(text, sizeof(text), "NAME_%zu", i);
-		tbg_pair_put(&l, (struct tbg_value){ text, strlen(text) },
-			     (struct tbg_value){ big, lens[i] });
-		tbg_pair_put(&l, (struct tbg_value){ big, lens[i] }, TBG_VALUE("v"));
+		tbg_pair_put(&l, (struct tbg_slice){ text, strlen(text) },
+			     (struct tbg_slice){ big, lens[i] });
+		tbg_pair_put(&l, (struct tbg_slice){ big, lens[i] }, TBG_SLICE("v"));
 	}
 	KTAP_CHECK(!l.failed && !memcmp(l.text, "\6\0NAME_0\0\1v", 11));
 	for (size_t i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
 		snprintf(text, sizeof(text), "NAME_%zu", i);
 		KTAP_EQ(tbg_pair_next((uint8_t *)l.text, l.len, &at, &name, &value),
 			TBG_PARSED_DONE);
-		KTAP_CHECK(tbg_value_is(name, text) && value.len == lens[i]);
+		KTAP_CHECK(tbg_slice_is(name, text) && value.len == lens[i]);
 		KTAP_EQ(tbg_pair_next((uint8_t *)l.text, l.len, &at, &name, &value),
 			TBG_PARSED_DONE);
-		KTAP_CHECK(name.len == lens[i] && tbg_value_is(value, "v"));
+		KTAP_CHECK(name.len == lens[i] && tbg_slice_is(value, "v"));
 	}
 	KTAP_EQ(tbg_pair_next((uint8_t *)l.text, l.len, &at, &name, &value),
 		TBG_PARSED_MORE);
@@ -169,7 +169,7 @@ KTAP_TEST(t_pairs_there_and_back)
 KTAP_TEST(t_pairs_that_go_beyond_their_end_are_refused)
 {
 	static const char pair[] = "\3\200\0\0\2abcxy";
-	struct tbg_value name, value;
+	struct tbg_slice name, value;
 
 	for (size_t n = 1; n < sizeof(pair); n++) {
 		uint8_t *b = malloc(n);		/* exact: ASan sees one too many */

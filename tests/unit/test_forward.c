@@ -34,8 +34,8 @@ static char *request(const char *fields, struct tbg_forward f)
 {
 	struct tbg_lines l = { 0 };
 
-	f.method = TBG_VALUE("GET");
-	f.target = TBG_VALUE("/a?b");
+	f.method = TBG_SLICE("GET");
+	f.target = TBG_SLICE("/a?b");
 	f.fields = fields_of(fields);
 	f.peer = f.peer ?: "192.0.2.9";
 	f.authority = "up:8080";
@@ -45,7 +45,7 @@ static char *request(const char *fields, struct tbg_forward f)
 	return text_of(&l);
 }
 
-#define PLAIN ((struct tbg_forward){ .host = TBG_VALUE("h") })
+#define PLAIN ((struct tbg_forward){ .host = TBG_SLICE("h") })
 
 KTAP_TEST(t_request_is_whole)
 {
@@ -116,7 +116,7 @@ KTAP_TEST(t_conditions_of_our_own_replace_the_clients)
 	char *got;
 
 	f.alone = true;
-	f.etag = TBG_VALUE("\"ours\"");
+	f.etag = TBG_SLICE("\"ours\"");
 	got = request("If-None-Match: \"c\"\r\nIf-Modified-Since: x\r\nRange: bytes=0-1\r\n"
 		      "If-Range: y\r\n\r\n", f);
 	KTAP_CHECK(strstr(got, "If-None-Match: \"ours\"\r\n") && !strstr(got, "\"c\""));
@@ -210,9 +210,9 @@ KTAP_TEST(t_odd_names)
 	};
 
 	for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++)
-		KTAP_CHECK(!tbg_forward_odd((struct tbg_value){ plain[i], strlen(plain[i]) }));
+		KTAP_CHECK(!tbg_forward_odd((struct tbg_slice){ plain[i], strlen(plain[i]) }));
 	for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++)
-		KTAP_CHECK(tbg_forward_odd((struct tbg_value){ odd[i], strlen(odd[i]) }));
+		KTAP_CHECK(tbg_forward_odd((struct tbg_slice){ odd[i], strlen(odd[i]) }));
 }
 
 KTAP_TEST(t_trailers_that_could_lie_are_dropped)
@@ -232,17 +232,17 @@ KTAP_TEST(t_trailers_that_could_lie_are_dropped)
 
 KTAP_TEST(t_lists)
 {
-	struct tbg_value v, list = TBG_VALUE(" a , ,\"b, \\\" c\";d ,,e");
+	struct tbg_slice v, list = TBG_SLICE(" a , ,\"b, \\\" c\";d ,,e");
 	static const char *const want[] = { "a", "\"b, \\\" c\";d", "e" };
 	size_t at = 0;
 
 	for (int i = 0; i < 3; i++) {
 		KTAP_CHECK(tbg_list_next(list, &at, &v));
-		KTAP_CHECK(tbg_value_is(v, want[i]));
+		KTAP_CHECK(tbg_slice_is(v, want[i]));
 	}
 	KTAP_CHECK(!tbg_list_next(list, &at, &v));
 	at = 0;
-	KTAP_CHECK(tbg_list_next(TBG_VALUE("\"open, to the end"), &at, &v));
+	KTAP_CHECK(tbg_list_next(TBG_SLICE("\"open, to the end"), &at, &v));
 	KTAP_CHECK(v.len == 17);
 }
 

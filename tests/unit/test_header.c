@@ -15,7 +15,7 @@
 
 static enum tbg_name name_of(const char *text)
 {
-	return tbg_name_of((struct tbg_value){ text, strlen(text) });
+	return tbg_name_of((struct tbg_slice){ text, strlen(text) });
 }
 
 KTAP_TEST(t_each_name_is_known_in_any_case)
@@ -97,17 +97,17 @@ KTAP_TEST(t_lines_are_told_apart)
 	KTAP_EQ(f.has, TBG_NAME_BIT(OTHER) | TBG_NAME_BIT(VIA) | TBG_NAME_BIT(DATE) |
 		       TBG_NAME_BIT(TE));
 	one = tbg_fields_next(&f, NULL, TBG_NAME_VIA);
-	KTAP_CHECK(one == f.all && tbg_value_is(one->value, "a, b"));
+	KTAP_CHECK(one == f.all && tbg_slice_is(one->value, "a, b"));
 	one = tbg_fields_next(&f, one, TBG_NAME_VIA);
 	KTAP_CHECK(one == f.all + 2 && !one->value.len);
 	KTAP_CHECK(!tbg_fields_next(&f, one, TBG_NAME_VIA));
 	KTAP_CHECK(!tbg_fields_next(&f, NULL, TBG_NAME_AGE));
 	one = tbg_fields_next(&f, NULL, TBG_NAME_DATE);
-	KTAP_CHECK(tbg_value_is(one->name, "date") && tbg_value_is(one->value, "z"));
-	KTAP_CHECK(tbg_fields_have(&f, TBG_NAME_VIA, TBG_VALUE("B")));
-	KTAP_CHECK(!tbg_fields_have(&f, TBG_NAME_VIA, TBG_VALUE("c")));
-	KTAP_CHECK(tbg_fields_have(&f, TBG_NAME_TE, TBG_VALUE("s")));
-	KTAP_CHECK(!tbg_fields_have(&f, TBG_NAME_TE, TBG_VALUE("r\"")));
+	KTAP_CHECK(tbg_slice_is(one->name, "date") && tbg_slice_is(one->value, "z"));
+	KTAP_CHECK(tbg_fields_have(&f, TBG_NAME_VIA, TBG_SLICE("B")));
+	KTAP_CHECK(!tbg_fields_have(&f, TBG_NAME_VIA, TBG_SLICE("c")));
+	KTAP_CHECK(tbg_fields_have(&f, TBG_NAME_TE, TBG_SLICE("s")));
+	KTAP_CHECK(!tbg_fields_have(&f, TBG_NAME_TE, TBG_SLICE("r\"")));
 	/* the next head's, in the same memory */
 	KTAP_EQ(tbg_fields_read(&f, "A: 1\r\nno line\r\nB: 2\r\n", 21), 6);
 	KTAP_EQ(f.nr, 1);

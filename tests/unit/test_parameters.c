@@ -23,11 +23,11 @@ static char *params(const struct tbg_script *s, const char *path, const char *ta
 	static char text[16384];
 	static struct tbg_fields all;
 	struct tbg_lines l = { 0 };
-	struct tbg_value name, v;
+	struct tbg_slice name, v;
 	size_t at = 0, n = 0;
 
-	f.method = f.method.len ? f.method : TBG_VALUE("GET");
-	f.target = (struct tbg_value){ target, strlen(target) };
+	f.method = f.method.len ? f.method : TBG_SLICE("GET");
+	f.target = (struct tbg_slice){ target, strlen(target) };
 	if (tbg_fields_read(&all, fields, strlen(fields)) < 0)
 		abort();
 	f.fields = &all;
@@ -62,7 +62,7 @@ static bool has(const char *text, const char *name, const char *value)
 	return false;
 }
 
-#define PLAIN ((struct tbg_forward){ .host = TBG_VALUE("h:81"), .minor = true })
+#define PLAIN ((struct tbg_forward){ .host = TBG_SLICE("h:81"), .minor = true })
 
 static const struct tbg_script php = { .root = "/srv", .index = "index.php",
 				       .split = ".php" };
@@ -171,7 +171,7 @@ KTAP_TEST(t_bodies_are_told_of)
 	struct tbg_forward f = PLAIN;
 	char *got;
 
-	f.method = TBG_VALUE("POST");
+	f.method = TBG_SLICE("POST");
 	f.framing = TBG_FRAMING_LENGTH;
 	f.length = 5000000000;
 	got = params(&php, "/", "/", "Content-Type: a/b; c=d\r\nContent-Length: 1\r\n\r\n", f);
@@ -196,7 +196,7 @@ KTAP_TEST(t_our_own_conditions_replace_the_client_s)
 	KTAP_CHECK(has(got, "HTTP_IF_NONE_MATCH", "\"c\"") &&
 		   has(got, "HTTP_RANGE", "bytes=0-1"));
 	f.alone = true;
-	f.etag = TBG_VALUE("\"s\"");
+	f.etag = TBG_SLICE("\"s\"");
 	got = params(&php, "/", "/", fields, f);
 	KTAP_CHECK(has(got, "HTTP_IF_NONE_MATCH", "\"s\"") &&
 		   has(got, "HTTP_IF_MODIFIED_SINCE", NULL) && has(got, "HTTP_RANGE", NULL));
@@ -236,11 +236,11 @@ KTAP_TEST(t_the_scheme_is_what_a_proxy_says)
 {
 	struct tbg_script s = { .root = "/r" };
 	const char *got = params(&s, "/", "/", "X-Forwarded-Proto: HTTPS\r\n\r\n",
-				 (struct tbg_forward){ .host = TBG_VALUE("h") });
+				 (struct tbg_forward){ .host = TBG_SLICE("h") });
 
 	KTAP_CHECK(has(got, "HTTPS", "on") && has(got, "REQUEST_SCHEME", "https"));
 	got = params(&s, "/", "/", "X-Forwarded-Proto:      \r\n\r\n",
-		     (struct tbg_forward){ .host = TBG_VALUE("h") });
+		     (struct tbg_forward){ .host = TBG_SLICE("h") });
 	KTAP_CHECK(has(got, "HTTPS", NULL) && has(got, "REQUEST_SCHEME", "http"));
 }
 

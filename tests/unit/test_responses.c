@@ -238,8 +238,8 @@ KTAP_TEST(t_scheme_and_host_of_a_proxy_are_of_the_uri)
 	struct tbg_uri http = uri_of("h/"), https = http, one = http, other = http;
 
 	https.https = true;
-	one.proxy_host = TBG_VALUE("a");
-	other.proxy_host = TBG_VALUE("b");
+	one.proxy_host = TBG_SLICE("a");
+	other.proxy_host = TBG_SLICE("b");
 	for (int i = 0; i < 3; i++) {
 		struct tbg_store *s = open_stock(1 << 20);
 		uint64_t seq;

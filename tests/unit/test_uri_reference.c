@@ -66,8 +66,8 @@ static const struct {
 KTAP_TEST(t_references)
 {
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-		struct tbg_value base = { table[i].base, strlen(table[i].base) };
-		struct tbg_value v = { table[i].reference, strlen(table[i].reference) };
+		struct tbg_slice base = { table[i].base, strlen(table[i].base) };
+		struct tbg_slice v = { table[i].reference, strlen(table[i].reference) };
 		const char *want = table[i].want ?: "";
 		struct tbg_lines got = { 0 };
 		size_t path_off = strchr(base.text, '/') - base.text;
@@ -95,10 +95,10 @@ KTAP_TEST(t_of_https)
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct tbg_value v = { rows[i].reference, strlen(rows[i].reference) };
+		struct tbg_slice v = { rows[i].reference, strlen(rows[i].reference) };
 		struct tbg_lines got = { 0 };
 
-		KTAP_EQ(tbg_uri_reference_resolve(&got, TBG_VALUE("a/x"), true, 1, v), rows[i].same);
+		KTAP_EQ(tbg_uri_reference_resolve(&got, TBG_SLICE("a/x"), true, 1, v), rows[i].same);
 		if (rows[i].same)
 			KTAP_CHECK(got.len == 3 && !memcmp(got.text, "a/b", 3));
 		tbg_lines_free(&got);

@@ -17,7 +17,7 @@
 
 #include "cache/objects.h"
 
-#define SHARD_NR	TBG_CACHE_SLICES
+#define SHARD_NR	TBG_CACHE_SHARDS
 #define SHARD_BITS	6
 #define CHANGE_NR	4096	/* changes the log holds */
 #define WANTED_NR	64	/* per class, see room_make() */

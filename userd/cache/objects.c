@@ -310,7 +310,7 @@ struct seen {
 };
 
 /* False: fn has had enough. */
-static bool slice_visit(struct tbg_cache *c, struct shard *sh,
+static bool shard_visit(struct tbg_cache *c, struct shard *sh,
 			bool (*fn)(struct tbg_object *o, uint64_t hits,
 				   void *arg),
 			void *arg)
@@ -338,11 +338,11 @@ static bool slice_visit(struct tbg_cache *c, struct shard *sh,
 	return more;
 }
 
-void tbg_cache_slice(struct tbg_cache *c, unsigned int slice,
+void tbg_cache_shard(struct tbg_cache *c, unsigned int shard,
 		     bool (*fn)(struct tbg_object *o, uint64_t hits, void *arg),
 		     void *arg)
 {
-	slice_visit(c, &c->shards[slice % SHARD_NR], fn, arg);
+	shard_visit(c, &c->shards[shard % SHARD_NR], fn, arg);
 }
 
 void tbg_cache_each(struct tbg_cache *c,
@@ -350,7 +350,7 @@ void tbg_cache_each(struct tbg_cache *c,
 		    void *arg)
 {
 	for (int i = 0; i < SHARD_NR; i++)
-		if (!slice_visit(c, &c->shards[i], fn, arg))
+		if (!shard_visit(c, &c->shards[i], fn, arg))
 			return;
 }
 

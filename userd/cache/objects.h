@@ -151,9 +151,9 @@ void tbg_cache_each(struct tbg_cache *c,
 		    bool (*fn)(struct tbg_object *o, uint64_t hits, void *arg),
 		    void *arg);
 
-/* The same, one slice of the objects (0..TBG_CACHE_SLICES - 1) at a time. */
-#define TBG_CACHE_SLICES 64
-void tbg_cache_slice(struct tbg_cache *c, unsigned int slice,
+/* The same for the objects of one shard, 0..TBG_CACHE_SHARDS - 1. */
+#define TBG_CACHE_SHARDS 64
+void tbg_cache_shard(struct tbg_cache *c, unsigned int shard,
 		     bool (*fn)(struct tbg_object *o, uint64_t hits, void *arg),
 		     void *arg);
 

@@ -32,21 +32,21 @@ struct fields {
  * A field's value, t if it stands once. Of several lines a list has them all (without
  * memory: nothing), and what is no list is as good as absent.
  */
-static struct tbg_value field_of(struct fields *f, struct tbg_text t, enum tbg_name id)
+static struct tbg_slice field_of(struct fields *f, struct tbg_text t, enum tbg_name id)
 {
 	uint32_t len = f->m->len - f->m->head_off;
 	bool repeated = tbg_name_in(id, f->m->repeated);
 	char *joined;
 
 	if (!t.off || (repeated && !tbg_name_in(id, tbg_names_with(TBG_LIST))))
-		return (struct tbg_value){ 0 };
+		return (struct tbg_slice){ 0 };
 	if (!repeated)
-		return (struct tbg_value){ (const char *)f->b + t.off, t.len };
+		return (struct tbg_slice){ (const char *)f->b + t.off, t.len };
 	joined = malloc(len);
 	if (!joined)
-		return (struct tbg_value){ "", 0 };
+		return (struct tbg_slice){ "", 0 };
 	f->joined[f->joined_nr++] = joined;
-	return (struct tbg_value){ joined, tbg_message_list(f->b + f->m->head_off,
+	return (struct tbg_slice){ joined, tbg_message_list(f->b + f->m->head_off,
 							    len, tbg_name_text(id), joined, len) };
 }
 
@@ -64,7 +64,7 @@ static void fields_take(struct fields *f, struct tbg_ask *ask)
 	ask->range = field_of(f, m->range, TBG_NAME_RANGE);
 	ask->if_range = field_of(f, m->if_range, TBG_NAME_IF_RANGE);
 	if (tbg_name_in(TBG_NAME_IF_RANGE, m->repeated))		/* matches nothing */
-		ask->if_range = (struct tbg_value){ "", 0 };
+		ask->if_range = (struct tbg_slice){ "", 0 };
 }
 
 enum tbg_persist tbg_conn_persist(const struct tbg_worker *w, const struct tbg_message *m)

@@ -43,8 +43,8 @@ struct tbg_answerer {
 
 /* The facts that the log records of a request and its answer. */
 struct tbg_answerer_record {
-	struct tbg_value request;	/* its head, as received */
-	struct tbg_value host, request_id;
+	struct tbg_slice request;	/* its head, as received */
+	struct tbg_slice host, request_id;
 	unsigned int status;		/* 0: no byte of an answer is sent */
 	uint64_t body;			/* bytes of content sent */
 	const char *reason;

@@ -54,7 +54,7 @@ static bool header_valid(const char *v)
 		if (!tbg_token_byte(v[i]))
 			return false;
 	/* what the daemon makes, what frames, and what a 304 repeats (RFC 9110 15.4.5) */
-	if (tbg_name_in(tbg_name_of((struct tbg_value){ v, len }),
+	if (tbg_name_in(tbg_name_of((struct tbg_slice){ v, len }),
 			tbg_names_with(TBG_FRAME | TBG_SET_HERE)))
 		return false;
 	value = v + len + 1;

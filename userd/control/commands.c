@@ -453,7 +453,7 @@ static json_t *why_answer(struct tbg_server *s, const json_t *req)
 		return ret;
 	json_decref(ret);		/* a request without a path is one all the same */
 	if (accept)
-		r.accept = (struct tbg_value){ accept, strlen(accept) };
+		r.accept = (struct tbg_slice){ accept, strlen(accept) };
 	ret = tbg_why_answer(s, p, &r);
 	json_object_set_new(ret, "ok", json_true());
 	free(p);

@@ -99,7 +99,7 @@ static bool row_add(struct tbg_object *o, uint64_t hits, void *arg)
 static bool stored_add(const struct tbg_store_row *stored, void *arg)
 {
 	const struct tbg_stored *one = stored->stored;
-	struct tbg_value tag = { "", 0 };
+	struct tbg_slice tag = { "", 0 };
 	struct row row = { 0 };
 
 	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++)

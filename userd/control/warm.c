@@ -55,7 +55,7 @@ static void variants_ask(struct warm *w, struct tbg_ask *a, unsigned int have)
 
 		if (!(have >> e & 1))
 			continue;
-		a->accept_encoding = (struct tbg_value){ name, strlen(name) };
+		a->accept_encoding = (struct tbg_slice){ name, strlen(name) };
 		tbg_route(w->st->s, a, w->answer);
 		tbg_answer_done(w->answer);
 	}

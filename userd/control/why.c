@@ -48,7 +48,7 @@ struct search {
 	const struct tbg_why_path *p;
 	const char *fields;		/* lines of the request */
 	size_t fields_len;
-	struct tbg_value accept;	/* of them, Accept-Encoding */
+	struct tbg_slice accept;	/* of them, Accept-Encoding */
 	char host[TBG_URL_MAX];		/* of the URI that is stored; "": of none */
 	bool found, in_kernel, upstream;
 	const char *doubt;		/* of what an upstream answered, or NULL */
@@ -531,7 +531,7 @@ static void fields_of(const struct tbg_why_request *r, struct search *ret)
 	ret->fields = at ? at + 1 : end;
 	ret->fields_len = end - ret->fields;
 	if (r->message.ae.off)
-		ret->accept = (struct tbg_value){ b + r->message.ae.off, r->message.ae.len };
+		ret->accept = (struct tbg_slice){ b + r->message.ae.off, r->message.ae.len };
 }
 
 static const char *tier_name(int why)

@@ -43,7 +43,7 @@ int tbg_why_path_parse(const struct tbg_sites *sites, struct tbg_why_path *ret,
 struct tbg_why_request {
 	uint8_t b[TBG_REQ_MAX + 2];	/* as it is sent */
 	size_t len;			/* 0: a plain GET of the URL, */
-	struct tbg_value accept;	/* with this Accept-Encoding; text NULL: none */
+	struct tbg_slice accept;	/* with this Accept-Encoding; text NULL: none */
 	struct tbg_message message;	/* of b, where it is a whole request */
 	uint32_t client[4];		/* IPv4 mapped; zero: one that no list names */
 	bool has_client;

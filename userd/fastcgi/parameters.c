@@ -9,9 +9,9 @@
 #include "fastcgi/parameters.h"
 #include "fastcgi/record.h"
 
-static struct tbg_value text(const char *s)
+static struct tbg_slice text(const char *s)
 {
-	return (struct tbg_value){ s, strlen(s) };
+	return (struct tbg_slice){ s, strlen(s) };
 }
 
 /* Whether the location says that one itself. */
@@ -26,7 +26,7 @@ static bool said(const struct tbg_script *s, const char *name)
 }
 
 static void put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
-		const char *name, struct tbg_value v)
+		const char *name, struct tbg_slice v)
 {
 	if (!said(p->script, name))
 		tbg_pair_put(ret, text(name), v);
@@ -41,19 +41,19 @@ static void put_number(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 }
 
 static void put_joined(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
-		       const char *name, struct tbg_value first, struct tbg_value then)
+		       const char *name, struct tbg_slice first, struct tbg_slice then)
 {
 	struct tbg_lines joined = { 0 };
 
 	tbg_lines_put(&joined, first.text, first.len);
 	tbg_lines_put(&joined, then.text, then.len);
 	ret->failed |= joined.failed;
-	put(ret, p, name, (struct tbg_value){ joined.text, joined.len });
+	put(ret, p, name, (struct tbg_slice){ joined.text, joined.len });
 	tbg_lines_free(&joined);
 }
 
 /* How much of the path names the program; all of it without a split. */
-static size_t script_len(const struct tbg_script *s, struct tbg_value path)
+static size_t script_len(const struct tbg_script *s, struct tbg_slice path)
 {
 	size_t n = s->split ? strlen(s->split) : 0;
 
@@ -77,7 +77,7 @@ static const char *file_name(const char *file, const char *root)
 }
 
 static void info_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
-		     struct tbg_value info)
+		     struct tbg_slice info)
 {
 	put(ret, p, "PATH_INFO", info);
 	if (info.len)
@@ -89,7 +89,7 @@ static void script_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	const struct tbg_script *s = p->script;
 	const char *index = p->index ?: s->index;
 	size_t n = script_len(s, p->path);
-	struct tbg_value info = { p->path.text + n, p->path.len - n }, script;
+	struct tbg_slice info = { p->path.text + n, p->path.len - n }, script;
 	struct tbg_lines name = { 0 };
 
 	put(ret, p, "DOCUMENT_ROOT", text(p->root));
@@ -104,7 +104,7 @@ static void script_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	if (index && n && p->path.text[n - 1] == '/')
 		tbg_lines_put(&name, index, strlen(index));
 	ret->failed |= name.failed;
-	script = (struct tbg_value){ name.text, name.len };
+	script = (struct tbg_slice){ name.text, name.len };
 	put_joined(ret, p, "DOCUMENT_URI", script, info);
 	put(ret, p, "SCRIPT_NAME", script);
 	put_joined(ret, p, "SCRIPT_FILENAME", text(p->root), script);
@@ -116,7 +116,7 @@ static void script_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 static void server_name_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
 	const char *local = p->ends->local;
-	struct tbg_value host = p->request->host;
+	struct tbg_slice host = p->request->host;
 	size_t n = host.len;
 
 	if (!n) {
@@ -138,11 +138,11 @@ static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	const struct tbg_forward *f = p->request;
 	const char *mark = memchr(f->target.text, '?', f->target.len);
 	bool https = tbg_forward_https(f->fields);
-	struct tbg_value query = { "", 0 };
+	struct tbg_slice query = { "", 0 };
 	const struct tbg_field_line *type;
 
 	if (mark)
-		query = (struct tbg_value){ mark + 1, f->target.text + f->target.len - mark - 1 };
+		query = (struct tbg_slice){ mark + 1, f->target.text + f->target.len - mark - 1 };
 	put(ret, p, "GATEWAY_INTERFACE", text("CGI/1.1"));
 	put(ret, p, "SERVER_SOFTWARE", text("toboggan"));
 	put(ret, p, "SERVER_PROTOCOL", text(f->minor ? "HTTP/1.1" : "HTTP/1.0"));
@@ -173,7 +173,7 @@ static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 /* "Accept-Language" as HTTP_ACCEPT_LANGUAGE. False: it gets none. */
 static bool variable(const struct tbg_field_line *f, char ret[NAME_MAX_ + 6])
 {
-	struct tbg_value name = f->name;
+	struct tbg_slice name = f->name;
 
 	if (name.len > NAME_MAX_ || tbg_name_in(f->id, TBG_NAME_BIT(PROXY) |
 						TBG_NAME_BIT(CONTENT_TYPE) | TBG_NAME_BIT(HOST)))
@@ -197,7 +197,7 @@ static bool variable(const struct tbg_field_line *f, char ret[NAME_MAX_ + 6])
 /* Whether two lines are of one name. */
 static bool same_name(const struct tbg_field_line *a, const struct tbg_field_line *b)
 {
-	return a->id == b->id && (a->id || tbg_value_same(a->name, b->name));
+	return a->id == b->id && (a->id || tbg_slice_same(a->name, b->name));
 }
 
 /* All values of a name, from its first line on. */
@@ -216,7 +216,7 @@ static void field_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 		tbg_lines_put(&joined, one->value.text, one->value.len);
 	}
 	ret->failed |= joined.failed;
-	put(ret, p, var, (struct tbg_value){ joined.text ?: "", joined.len });
+	put(ret, p, var, (struct tbg_slice){ joined.text ?: "", joined.len });
 	tbg_lines_free(&joined);
 }
 
@@ -262,7 +262,7 @@ void tbg_fcgi_params_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	for (unsigned int i = 0; i < s->params_nr; i++) {
 		const char *sign = strchr(s->params[i], '=');
 
-		tbg_pair_put(ret, (struct tbg_value){ s->params[i], sign - s->params[i] },
+		tbg_pair_put(ret, (struct tbg_slice){ s->params[i], sign - s->params[i] },
 			     text(sign + 1));
 	}
 }

@@ -27,7 +27,7 @@ struct tbg_fcgi_params {
 	const struct tbg_script *script;
 	const char *root;		/* DOCUMENT_ROOT, no '/' at its end */
 	const struct tbg_endpoints *ends;
-	struct tbg_value path;		/* canonical, begins with '/' */
+	struct tbg_slice path;		/* canonical, begins with '/' */
 	const char *index;		/* of the folder that path is, not the script's; or NULL */
 };
 

@@ -205,8 +205,8 @@ static bool length_take(const uint8_t *b, size_t len, size_t *at, size_t *ret)
 	return true;
 }
 
-void tbg_pair_put(struct tbg_lines *l, struct tbg_value name,
-		  struct tbg_value value)
+void tbg_pair_put(struct tbg_lines *l, struct tbg_slice name,
+		  struct tbg_slice value)
 {
 	char *at = tbg_lines_take(l, length_size(name.len) + length_size(value.len) +
 				     name.len + value.len);
@@ -220,8 +220,8 @@ void tbg_pair_put(struct tbg_lines *l, struct tbg_value name,
 }
 
 enum tbg_parsed tbg_pair_next(const uint8_t *b, size_t len, size_t *at,
-			      struct tbg_value *ret_name,
-			      struct tbg_value *ret_value)
+			      struct tbg_slice *ret_name,
+			      struct tbg_slice *ret_value)
 {
 	size_t name_len, value_len, off = *at;
 
@@ -231,8 +231,8 @@ enum tbg_parsed tbg_pair_next(const uint8_t *b, size_t len, size_t *at,
 	    !length_take(b, len, &off, &value_len) ||
 	    name_len > len - off || value_len > len - off - name_len)
 		return TBG_PARSED_BAD;
-	*ret_name = (struct tbg_value){ (const char *)b + off, name_len };
-	*ret_value = (struct tbg_value){ (const char *)b + off + name_len, value_len };
+	*ret_name = (struct tbg_slice){ (const char *)b + off, name_len };
+	*ret_value = (struct tbg_slice){ (const char *)b + off + name_len, value_len };
 	*at = off + name_len + value_len;
 	return TBG_PARSED_DONE;
 }

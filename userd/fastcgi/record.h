@@ -123,10 +123,10 @@ void tbg_fcgi_record_put(struct tbg_lines *l, uint8_t type, uint16_t id,
  * DONE with one more from *at on (0 first), MORE at the end of b, BAD if the
  * pair goes beyond it.
  */
-void tbg_pair_put(struct tbg_lines *l, struct tbg_value name,
-		  struct tbg_value value);
+void tbg_pair_put(struct tbg_lines *l, struct tbg_slice name,
+		  struct tbg_slice value);
 enum tbg_parsed tbg_pair_next(const uint8_t *b, size_t len, size_t *at,
-			      struct tbg_value *ret_name,
-			      struct tbg_value *ret_value);
+			      struct tbg_slice *ret_name,
+			      struct tbg_slice *ret_value);
 
 #endif

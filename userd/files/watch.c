@@ -459,8 +459,8 @@ void tbg_watch_tick(struct tbg_watch *w, uint64_t now_ns)
 	if (w->files_nr > w->files_max / 4 * 3)
 		tbg_watched_files_forget(w, false);
 	pthread_mutex_unlock(&w->lock);
-	for (unsigned int i = 0; i * ROUND_TICKS < TBG_CACHE_SLICES; i++) {
-		tbg_cache_slice(w->cache, w->slice++, stat_one, &r);
+	for (unsigned int i = 0; i * ROUND_TICKS < TBG_CACHE_SHARDS; i++) {
+		tbg_cache_shard(w->cache, w->shard++, stat_one, &r);
 		if (!r.left || tbg_mono_ns() > r.until_ns)
 			break;
 	}

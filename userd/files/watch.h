@@ -73,7 +73,7 @@ void tbg_watch_stop(struct tbg_watch *w);
 /* Whether there is inotify at all; without it each file is looked at after TBG_STAT_MS. */
 bool tbg_watch_works(const struct tbg_watch *w);
 
-/* About once a second: a slice of the periodic stat. */
+/* About once a second: the periodic stat of some shards of the cache. */
 void tbg_watch_tick(struct tbg_watch *w, uint64_t now_ns);
 
 #endif

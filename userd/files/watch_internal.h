@@ -45,7 +45,7 @@ struct tbg_watch {
 	atomic_bool begun;
 	int (*begin)(void);		/* what the thread does first */
 	void (*hidden)(const char *path);	/* see tbg_roots_follow() */
-	unsigned int slice;		/* next of the periodic stat */
+	unsigned int shard;		/* next of the periodic stat */
 	unsigned int files_nr, files_max;	/* watches of files */
 	unsigned int forget;		/* next bucket, of tbg_watched_files_forget() */
 	bool unwatched;			/* some file may be cached without a watch */

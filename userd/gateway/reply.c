@@ -13,7 +13,7 @@
 /* Fields that say how a message is framed, or that another function sets. */
 static bool field_ours(const char *name)
 {
-	return tbg_name_in(tbg_name_of((struct tbg_value){ name, strlen(name) }),
+	return tbg_name_in(tbg_name_of((struct tbg_slice){ name, strlen(name) }),
 			   tbg_names_with(TBG_FRAME) | TBG_NAME_BIT(STATUS));
 }
 
@@ -86,7 +86,7 @@ void tbg_response_end(struct tbg_request *r)
 /* A Location without a status is the daemon's to make one of. */
 static void status_give(struct tbg_request *r, struct tbg_lines *head)
 {
-	struct tbg_value v;
+	struct tbg_slice v;
 
 	if (r->status || !tbg_field_find(r->fields.text, r->fields.len, "Location", &v))
 		tbg_lines_add(head, "Status: %u\r\n", r->status ?: 200);

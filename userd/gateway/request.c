@@ -186,7 +186,7 @@ int64_t tbg_request_length(const struct tbg_request *r)
 	const char *v = tbg_gateway_request_param(r->v, "CONTENT_LENGTH");
 	uint64_t n;
 
-	if (!v || !tbg_digits_parse((struct tbg_value){ v, strlen(v) }, &n))
+	if (!v || !tbg_digits_parse((struct tbg_slice){ v, strlen(v) }, &n))
 		return -1;
 	return n;
 }

@@ -292,7 +292,7 @@ void tbg_gateway_request_last_words(const struct tbg_gateway_request *v, unsigne
 static bool params_take(struct tbg_gateway_request *v)
 {
 	const uint8_t *b = (const uint8_t *)v->pairs.text;
-	struct tbg_value name, value;
+	struct tbg_slice name, value;
 	size_t at = 0, nr = 0;
 	char *to;
 
@@ -402,7 +402,7 @@ static void on_values(struct tbg_gateway_request *v, const struct tbg_fcgi_recor
 	static const char name[] = "FCGI_MPXS_CONNS";
 	uint8_t header[TBG_FCGI_RECORD_HEADER];
 	struct tbg_lines ret = { 0 };
-	struct tbg_value asked, value;
+	struct tbg_slice asked, value;
 	size_t at = 0;
 
 	tbg_lines_put(&v->values, r->data, r->len);
@@ -411,7 +411,7 @@ static void on_values(struct tbg_gateway_request *v, const struct tbg_fcgi_recor
 	while (!ret.len && tbg_pair_next((const uint8_t *)v->values.text, v->values.len, &at,
 					 &asked, &value) == TBG_PARSED_DONE)
 		if (asked.len == strlen(name) && !memcmp(asked.text, name, asked.len))
-			tbg_pair_put(&ret, asked, TBG_VALUE("0"));
+			tbg_pair_put(&ret, asked, TBG_SLICE("0"));
 	tbg_fcgi_record_header(header, TBG_FCGI_RECORD_GET_VALUES_RESULT, 0, ret.len, 0);
 	tbg_lines_put(&v->out.l, header, sizeof(header));
 	tbg_lines_put(&v->out.l, ret.text, ret.len);

@@ -50,7 +50,7 @@ enum tbg_encoding tbg_encoding_named(const char *name)
 	return e;
 }
 
-enum tbg_encoding tbg_encode_choose(const struct tbg_value *accept,
+enum tbg_encoding tbg_encode_choose(const struct tbg_slice *accept,
 				    unsigned int have)
 {
 	struct tbg_head head;

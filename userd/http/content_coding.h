@@ -22,7 +22,7 @@ const char *tbg_encoding_suffix(enum tbg_encoding e);
 enum tbg_encoding tbg_encoding_named(const char *name);
 
 /* Which of have (a bit each) answers this Accept-Encoding; text NULL: none. */
-enum tbg_encoding tbg_encode_choose(const struct tbg_value *accept,
+enum tbg_encoding tbg_encode_choose(const struct tbg_slice *accept,
 				    unsigned int have);
 
 /* Whether content of this media type is worth compressing. */

@@ -14,7 +14,7 @@
 #define OPTIONS_MAX 64		/* of a connection: each field is compared with each */
 
 /* Named by a Connection field of these lines. */
-static bool connection_names(const struct tbg_fields *fields, struct tbg_value name)
+static bool connection_names(const struct tbg_fields *fields, struct tbg_slice name)
 {
 	return tbg_fields_have(fields, TBG_NAME_CONNECTION, name);
 }
@@ -23,7 +23,7 @@ static bool connection_names(const struct tbg_fields *fields, struct tbg_value n
 static bool names_others(const struct tbg_fields *fields)
 {
 	const struct tbg_field_line *f = NULL;
-	struct tbg_value one;
+	struct tbg_slice one;
 
 	while ((f = tbg_fields_next(fields, f, TBG_NAME_CONNECTION)))
 		for (size_t at = 0; tbg_list_next(f->value, &at, &one);)
@@ -33,7 +33,7 @@ static bool names_others(const struct tbg_fields *fields)
 }
 
 /* Whether a quoted string is open at its end: what follows would be part of that. */
-static bool open_quoted(struct tbg_value v)
+static bool open_quoted(struct tbg_slice v)
 {
 	bool quoted = false;
 
@@ -46,7 +46,7 @@ static bool open_quoted(struct tbg_value v)
 	return quoted;
 }
 
-bool tbg_forward_odd(struct tbg_value name)
+bool tbg_forward_odd(struct tbg_slice name)
 {
 	for (size_t i = 0; i < name.len; i++) {
 		char c = name.text[i], low = c | 0x20;
@@ -59,14 +59,14 @@ bool tbg_forward_odd(struct tbg_value name)
 
 /* A list field with all that its lines have; one element more is to follow. */
 static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
-		       enum tbg_name id, struct tbg_value name)
+		       enum tbg_name id, struct tbg_slice name)
 {
 	const struct tbg_field_line *line = NULL;
 
 	tbg_lines_put(ret, name.text, name.len);
 	tbg_lines_text(ret, ": ");
 	while ((line = tbg_fields_next(f->fields, line, id))) {
-		struct tbg_value v = line->value;
+		struct tbg_slice v = line->value;
 
 		if (!v.len || connection_names(f->fields, name) ||
 		    (id == TBG_NAME_FORWARDED && open_quoted(v)))
@@ -78,33 +78,33 @@ static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
 
 static void via_add(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	list_begin(ret, f, TBG_NAME_VIA, TBG_VALUE("Via"));
+	list_begin(ret, f, TBG_NAME_VIA, TBG_SLICE("Via"));
 	tbg_lines_text(ret, f->minor ? "1.1 " : "1.0 ");
 	tbg_lines_text(ret, f->via);
 	tbg_lines_text(ret, "\r\n");
 }
 
 /* The last element, which is the nearest hop's, of a field that is sent on; len 0: none. */
-static struct tbg_value claim(const struct tbg_fields *fields, enum tbg_name id)
+static struct tbg_slice claim(const struct tbg_fields *fields, enum tbg_name id)
 {
-	struct tbg_value one, ret = { NULL, 0 };
+	struct tbg_slice one, ret = { NULL, 0 };
 	const struct tbg_field_line *line = NULL;
 
 	while ((line = tbg_fields_next(fields, line, id))) {
 		for (size_t at = 0; tbg_list_next(line->value, &at, &one);)
 			ret = one;
 		if (connection_names(fields, line->name))
-			return (struct tbg_value){ NULL, 0 };
+			return (struct tbg_slice){ NULL, 0 };
 	}
 	return ret;
 }
 
 bool tbg_forward_https(const struct tbg_fields *fields)
 {
-	return tbg_value_is(claim(fields, TBG_NAME_X_FORWARDED_PROTO), "https");
+	return tbg_slice_is(claim(fields, TBG_NAME_X_FORWARDED_PROTO), "https");
 }
 
-struct tbg_value tbg_forward_host(const struct tbg_fields *fields)
+struct tbg_slice tbg_forward_host(const struct tbg_fields *fields)
 {
 	return claim(fields, TBG_NAME_X_FORWARDED_HOST);
 }
@@ -112,18 +112,18 @@ struct tbg_value tbg_forward_host(const struct tbg_fields *fields)
 /* The client as Forwarded names it (RFC 7239 6): an IPv6 address in quotes. */
 static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 {
-	struct tbg_value host = tbg_forward_host(f->fields);
+	struct tbg_slice host = tbg_forward_host(f->fields);
 	const char *scheme = tbg_forward_https(f->fields) ? "https" : "http";
 	bool six = strchr(f->peer, ':');
 
-	list_begin(ret, f, TBG_NAME_X_FORWARDED_FOR, TBG_VALUE("X-Forwarded-For"));
+	list_begin(ret, f, TBG_NAME_X_FORWARDED_FOR, TBG_SLICE("X-Forwarded-For"));
 	tbg_lines_text(ret, f->peer);
 	tbg_lines_text(ret, "\r\nX-Forwarded-Proto: ");
 	tbg_lines_text(ret, scheme);
 	tbg_lines_text(ret, "\r\n");
 	if (host.len || f->host.len)
-		tbg_lines_field(ret, TBG_VALUE("X-Forwarded-Host"), host.len ? host : f->host);
-	list_begin(ret, f, TBG_NAME_FORWARDED, TBG_VALUE("Forwarded"));
+		tbg_lines_field(ret, TBG_SLICE("X-Forwarded-Host"), host.len ? host : f->host);
+	list_begin(ret, f, TBG_NAME_FORWARDED, TBG_SLICE("Forwarded"));
 	tbg_lines_text(ret, six ? "for=\"[" : "for=");
 	tbg_lines_text(ret, f->peer);
 	tbg_lines_text(ret, six ? "]\";host=\"" : ";host=\"");
@@ -136,7 +136,7 @@ static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 bool tbg_forward_names_many(const struct tbg_fields *fields)
 {
 	const struct tbg_field_line *f = NULL;
-	struct tbg_value one;
+	struct tbg_slice one;
 	unsigned int nr = 0;
 
 	while ((f = tbg_fields_next(fields, f, TBG_NAME_CONNECTION)))
@@ -180,7 +180,7 @@ static void request_connection(struct tbg_lines *ret, const struct tbg_forward *
 	if (f->upgrade) {
 		tbg_lines_text(ret, "Connection: upgrade\r\n");
 		tbg_lines_copy(ret, f->fields, TBG_NAME_UPGRADE);
-	} else if (tbg_fields_have(f->fields, TBG_NAME_TE, TBG_VALUE("trailers"))) {
+	} else if (tbg_fields_have(f->fields, TBG_NAME_TE, TBG_SLICE("trailers"))) {
 		tbg_lines_text(ret, "Connection: TE\r\nTE: trailers\r\n");
 	}
 }
@@ -191,7 +191,7 @@ static void hops_left(struct tbg_lines *ret, const struct tbg_forward *f,
 {
 	uint64_t left;
 
-	if (tbg_value_is(f->method, "OPTIONS") && tbg_digits_parse(one->value, &left) && left)
+	if (tbg_slice_is(f->method, "OPTIONS") && tbg_digits_parse(one->value, &left) && left)
 		tbg_lines_add(ret, "Max-Forwards: %llu\r\n",
 			      (unsigned long long)left - 1);
 	else
@@ -223,17 +223,17 @@ void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f)
 			tbg_lines_field(ret, one->name, one->value);
 	}
 	if (f->etag.len)
-		tbg_lines_field(ret, TBG_VALUE("If-None-Match"), f->etag);
+		tbg_lines_field(ret, TBG_SLICE("If-None-Match"), f->etag);
 	if (f->modified.len)
-		tbg_lines_field(ret, TBG_VALUE("If-Modified-Since"), f->modified);
+		tbg_lines_field(ret, TBG_SLICE("If-Modified-Since"), f->modified);
 	if (f->range.len) {
-		tbg_lines_field(ret, TBG_VALUE("Range"), f->range);
-		tbg_lines_field(ret, TBG_VALUE("If-Range"), f->if_range);
+		tbg_lines_field(ret, TBG_SLICE("Range"), f->range);
+		tbg_lines_field(ret, TBG_SLICE("If-Range"), f->if_range);
 	}
 	via_add(ret, f);
 	forwarded_add(ret, f);
 	if (f->id.len)
-		tbg_lines_field(ret, TBG_VALUE("X-Request-ID"), f->id);
+		tbg_lines_field(ret, TBG_SLICE("X-Request-ID"), f->id);
 	request_framing(ret, f);
 	request_connection(ret, f);
 	tbg_lines_put(ret, "\r\n", 2);
@@ -268,8 +268,8 @@ void tbg_forward_fields(struct tbg_lines *ret, const struct tbg_fields *fields,
 		tbg_lines_field(ret, one->name, one->value);
 	}
 	if (date && !dated)
-		tbg_lines_field(ret, TBG_VALUE("Date"),
-				(struct tbg_value){ date, TBG_DATE_LEN });
+		tbg_lines_field(ret, TBG_SLICE("Date"),
+				(struct tbg_slice){ date, TBG_DATE_LEN });
 }
 
 /* What frames, encodes and sums up the stored bytes stays with them (RFC 9111 3.2). */
@@ -284,7 +284,7 @@ static bool updated(const struct tbg_fields *news, const struct tbg_field_line *
 	if (old->id != TBG_NAME_OTHER)
 		return tbg_name_in(old->id, news->has);
 	for (uint32_t i = 0; i < news->nr; i++)
-		if (tbg_value_same(news->all[i].name, old->name))
+		if (tbg_slice_same(news->all[i].name, old->name))
 			return true;
 	return false;
 }
@@ -333,7 +333,7 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
 			 const struct tbg_fields *fields, bool odd)
 {
-	struct tbg_value name, v;
+	struct tbg_slice name, v;
 	size_t at = 0;
 
 	while (tbg_field_next(lines, len, &at, &name, &v))

@@ -16,8 +16,8 @@
 
 /* A request to be sent on. Texts point into the client's head but for peer. */
 struct tbg_forward {
-	struct tbg_value method, target;
-	struct tbg_value host;		/* of the client's request; len 0: none */
+	struct tbg_slice method, target;
+	struct tbg_slice host;		/* of the client's request; len 0: none */
 	const struct tbg_fields *fields; /* the client's, without claims that are not believed */
 	const char *peer;		/* the client's address, IPv6 without [ ] */
 	const char *authority;		/* the server's own, without a host */
@@ -26,14 +26,14 @@ struct tbg_forward {
 	bool has_length;		/* "Content-Length: 0" was said */
 	bool minor;			/* the client's HTTP/1.minor */
 	const char *via;		/* our name, for Via */
-	struct tbg_value id;		/* X-Request-ID; len 0: none */
+	struct tbg_slice id;		/* X-Request-ID; len 0: none */
 	bool upgrade;			/* pass Upgrade on */
 	bool expect;			/* pass Expect on */
 	bool alone;			/* without the client's conditions and range */
 	bool refreshes;			/* for no client: without what that says to caches */
 	bool depth;			/* pass the mark of modules' fetches on */
-	struct tbg_value etag, modified;	/* conditions of our own; len 0: none */
-	struct tbg_value range, if_range;	/* a part of our own */
+	struct tbg_slice etag, modified;	/* conditions of our own; len 0: none */
+	struct tbg_slice range, if_range;	/* a part of our own */
 };
 
 /* Whether Connection names more fields than any client has use for. */
@@ -52,14 +52,14 @@ bool tbg_forward_drops(const struct tbg_forward *f, const struct tbg_field_line 
  * Whether a field name has other bytes than letters, digits and dashes: programs and
  * many servers take "X_Forwarded_Proto" for "X-Forwarded-Proto".
  */
-bool tbg_forward_odd(struct tbg_value name);
+bool tbg_forward_odd(struct tbg_slice name);
 
 /*
  * The client's scheme and host as a proxy before us says, of fields without claims that
  * are not believed: whether it is https; the value of X-Forwarded-Host, len 0: none.
  */
 bool tbg_forward_https(const struct tbg_fields *fields);
-struct tbg_value tbg_forward_host(const struct tbg_fields *fields);
+struct tbg_slice tbg_forward_host(const struct tbg_fields *fields);
 
 void tbg_forward_request(struct tbg_lines *ret, const struct tbg_forward *f);
 

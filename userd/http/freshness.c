@@ -21,7 +21,7 @@
 /* Cache-Control (5.2) */
 
 /* Whether all of it is one quoted string (RFC 9110 5.6.4). */
-static bool quoted(struct tbg_value v)
+static bool quoted(struct tbg_slice v)
 {
 	size_t i = 1;
 
@@ -33,17 +33,17 @@ static bool quoted(struct tbg_value v)
 }
 
 /* A directive's name and argument; quotes taken off the argument, if they are whole. */
-static void directive_split(struct tbg_value d, struct tbg_value *ret_name,
-			    struct tbg_value *ret_arg)
+static void directive_split(struct tbg_slice d, struct tbg_slice *ret_name,
+			    struct tbg_slice *ret_arg)
 {
 	const char *eq = memchr(d.text, '=', d.len);
 
 	*ret_name = d;
-	*ret_arg = (struct tbg_value){ NULL, 0 };
+	*ret_arg = (struct tbg_slice){ NULL, 0 };
 	if (!eq)
 		return;
 	ret_name->len = eq - d.text;
-	*ret_arg = (struct tbg_value){ eq + 1, d.text + d.len - eq - 1 };
+	*ret_arg = (struct tbg_slice){ eq + 1, d.text + d.len - eq - 1 };
 	if (quoted(*ret_arg)) {
 		ret_arg->text++;
 		ret_arg->len -= 2;
@@ -51,7 +51,7 @@ static void directive_split(struct tbg_value d, struct tbg_value *ret_name,
 }
 
 /* Seconds; what is none counts as 0 (4.2.1: invalid is stale). */
-static int64_t seconds_of(struct tbg_value v)
+static int64_t seconds_of(struct tbg_slice v)
 {
 	int64_t n = 0;
 
@@ -66,7 +66,7 @@ static int64_t seconds_of(struct tbg_value v)
 }
 
 /* The least of what is said. */
-static void seconds_take(int64_t *to, struct tbg_value arg)
+static void seconds_take(int64_t *to, struct tbg_slice arg)
 {
 	int64_t s = seconds_of(arg);
 
@@ -75,48 +75,48 @@ static void seconds_take(int64_t *to, struct tbg_value arg)
 }
 
 static const struct {
-	struct tbg_value name;
+	struct tbg_slice name;
 	size_t off;
 } flags[] = {
-	{ TBG_VALUE("no-store"), offsetof(struct tbg_cc, no_store) },
-	{ TBG_VALUE("public"), offsetof(struct tbg_cc, public_) },
-	{ TBG_VALUE("must-revalidate"), offsetof(struct tbg_cc, must_revalidate) },
-	{ TBG_VALUE("proxy-revalidate"), offsetof(struct tbg_cc, proxy_revalidate) },
-	{ TBG_VALUE("must-understand"), offsetof(struct tbg_cc, must_understand) },
-	{ TBG_VALUE("only-if-cached"), offsetof(struct tbg_cc, only_if_cached) },
+	{ TBG_SLICE("no-store"), offsetof(struct tbg_cc, no_store) },
+	{ TBG_SLICE("public"), offsetof(struct tbg_cc, public_) },
+	{ TBG_SLICE("must-revalidate"), offsetof(struct tbg_cc, must_revalidate) },
+	{ TBG_SLICE("proxy-revalidate"), offsetof(struct tbg_cc, proxy_revalidate) },
+	{ TBG_SLICE("must-understand"), offsetof(struct tbg_cc, must_understand) },
+	{ TBG_SLICE("only-if-cached"), offsetof(struct tbg_cc, only_if_cached) },
 }, times[] = {
-	{ TBG_VALUE("max-age"), offsetof(struct tbg_cc, max_age) },
-	{ TBG_VALUE("s-maxage"), offsetof(struct tbg_cc, s_maxage) },
-	{ TBG_VALUE("min-fresh"), offsetof(struct tbg_cc, min_fresh) },
-	{ TBG_VALUE("stale-while-revalidate"),
+	{ TBG_SLICE("max-age"), offsetof(struct tbg_cc, max_age) },
+	{ TBG_SLICE("s-maxage"), offsetof(struct tbg_cc, s_maxage) },
+	{ TBG_SLICE("min-fresh"), offsetof(struct tbg_cc, min_fresh) },
+	{ TBG_SLICE("stale-while-revalidate"),
 	  offsetof(struct tbg_cc, stale_while_revalidate) },
-	{ TBG_VALUE("stale-if-error"), offsetof(struct tbg_cc, stale_if_error) },
+	{ TBG_SLICE("stale-if-error"), offsetof(struct tbg_cc, stale_if_error) },
 };
 
 #define NR(a) (sizeof(a) / sizeof(*(a)))
 
-static void directive_set(struct tbg_cc *cc, struct tbg_value name,
-			  struct tbg_value arg)
+static void directive_set(struct tbg_cc *cc, struct tbg_slice name,
+			  struct tbg_slice arg)
 {
 	/* after a quote without an end they could be any */
 	bool names = arg.len && *arg.text != '"';
 
 	for (size_t i = 0; i < NR(flags); i++)
-		if (tbg_value_same(name, flags[i].name))
+		if (tbg_slice_same(name, flags[i].name))
 			*(bool *)((char *)cc + flags[i].off) = true;
 	for (size_t i = 0; i < NR(times); i++)
-		if (tbg_value_same(name, times[i].name))
+		if (tbg_slice_same(name, times[i].name))
 			seconds_take((int64_t *)((char *)cc + times[i].off), arg);
 	/* without an argument: any age (5.2.1.2) */
-	if (tbg_value_is(name, "max-stale")) {
+	if (tbg_slice_is(name, "max-stale")) {
 		if (!arg.text)
 			cc->max_stale = TBG_SECONDS_MAX;
 		else
 			seconds_take(&cc->max_stale, arg);
 	}
-	if (tbg_value_is(name, "no-cache"))
+	if (tbg_slice_is(name, "no-cache"))
 		*(names ? &cc->no_cache_fields : &cc->no_cache) = true;
-	if (tbg_value_is(name, "private"))
+	if (tbg_slice_is(name, "private"))
 		*(names ? &cc->private_fields : &cc->private_) = true;
 }
 
@@ -126,9 +126,9 @@ static const struct tbg_cc cc_none = {
 };
 
 /* One line's. */
-static void cc_take(struct tbg_cc *cc, struct tbg_value v)
+static void cc_take(struct tbg_cc *cc, struct tbg_slice v)
 {
-	struct tbg_value name, d, arg;
+	struct tbg_slice name, d, arg;
 	size_t in = 0;
 
 	cc->present = true;
@@ -148,15 +148,15 @@ static void member_take(struct tbg_cc *cc, const struct tbg_member *m)
 	bool said = m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING;
 
 	for (size_t i = 0; i < NR(flags); i++)
-		if (tbg_value_same(m->name, flags[i].name))
+		if (tbg_slice_same(m->name, flags[i].name))
 			*(bool *)((char *)cc + flags[i].off) = said;
 	for (size_t i = 0; i < NR(times); i++)
-		if (tbg_value_same(m->name, times[i].name))
+		if (tbg_slice_same(m->name, times[i].name))
 			*(int64_t *)((char *)cc + times[i].off) =
 				m->type == TBG_MEMBER_INTEGER ? seconds_of(m->text) : -1;
-	if (tbg_value_is(m->name, "no-cache"))
+	if (tbg_slice_is(m->name, "no-cache"))
 		cc->no_cache = said;
-	if (tbg_value_is(m->name, "private"))
+	if (tbg_slice_is(m->name, "private"))
 		cc->private_ = said;
 }
 
@@ -182,26 +182,26 @@ bool tbg_cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields)
 	return found.present;
 }
 
-static bool directive_names(struct tbg_value d, const char *directive,
-			    struct tbg_value name)
+static bool directive_names(struct tbg_slice d, const char *directive,
+			    struct tbg_slice name)
 {
-	struct tbg_value what, arg, one;
+	struct tbg_slice what, arg, one;
 	size_t at = 0;
 
 	directive_split(d, &what, &arg);
-	if (!arg.text || !tbg_value_is(what, directive))
+	if (!arg.text || !tbg_slice_is(what, directive))
 		return false;
 	while (tbg_list_next(arg, &at, &one))
-		if (tbg_value_same(one, name))
+		if (tbg_slice_same(one, name))
 			return true;
 	return false;
 }
 
 bool tbg_cc_names(const struct tbg_fields *fields, const char *directive,
-		  struct tbg_value name)
+		  struct tbg_slice name)
 {
 	const struct tbg_field_line *f = NULL;
-	struct tbg_value d;
+	struct tbg_slice d;
 
 	while ((f = tbg_fields_next(fields, f, TBG_NAME_CACHE_CONTROL)))
 		for (size_t at = 0; tbg_list_next(f->value, &at, &d);)
@@ -229,7 +229,7 @@ void tbg_request_directives_read(struct tbg_request_directives *w, unsigned int 
 	};
 	while ((f = tbg_fields_next(fields, f, TBG_NAME_CACHE_CONTROL)))
 		cc_take(&w->cc, f->value);
-	pragma = tbg_fields_have(fields, TBG_NAME_PRAGMA, TBG_VALUE("no-cache"));
+	pragma = tbg_fields_have(fields, TBG_NAME_PRAGMA, TBG_SLICE("no-cache"));
 	w->no_cache = w->cc.no_cache || w->cc.no_cache_fields ||
 		      (pragma && !w->cc.present);
 }
@@ -271,9 +271,9 @@ struct said {
 };
 
 /* The first member counts; one that is no number is ignored (5.1). */
-static void age_take(struct said *s, struct tbg_value v)
+static void age_take(struct said *s, struct tbg_slice v)
 {
-	struct tbg_value first;
+	struct tbg_slice first;
 	size_t at = 0;
 
 	if (s->age_seen || !tbg_list_next(v, &at, &first))
@@ -286,7 +286,7 @@ static void age_take(struct said *s, struct tbg_value v)
 }
 
 /* A date in letters of any case (4.2): a name's first is a capital, GMT all are. */
-static int date_read(struct tbg_value v, int64_t *ret)
+static int date_read(struct tbg_slice v, int64_t *ret)
 {
 	char text[48];
 	bool gmt = false, within = false;
@@ -308,7 +308,7 @@ static int date_read(struct tbg_value v, int64_t *ret)
 }
 
 /* Several, or one that is no date: already expired (5.3). */
-static void expires_take(struct said *s, struct tbg_value v)
+static void expires_take(struct said *s, struct tbg_slice v)
 {
 	int64_t second;
 
@@ -320,7 +320,7 @@ static void expires_take(struct said *s, struct tbg_value v)
 }
 
 /* "bytes 0-9/20": a size that is not known, or two such fields, are no part. */
-static void range_take(struct tbg_response_directives *t, struct tbg_value v)
+static void range_take(struct tbg_response_directives *t, struct tbg_slice v)
 {
 	const char *dash = memchr(v.text, '-', v.len);
 	const char *slash = memchr(v.text, '/', v.len);
@@ -329,11 +329,11 @@ static void range_take(struct tbg_response_directives *t, struct tbg_value v)
 
 	t->size = 0;
 	t->part_len = 1;
-	if (again || v.len < 6 || !tbg_value_is((struct tbg_value){ v.text, 6 }, "bytes ") ||
+	if (again || v.len < 6 || !tbg_slice_is((struct tbg_slice){ v.text, 6 }, "bytes ") ||
 	    !dash || !slash || slash < dash ||
-	    !tbg_digits_parse((struct tbg_value){ v.text + 6, dash - v.text - 6 }, &first) ||
-	    !tbg_digits_parse((struct tbg_value){ dash + 1, slash - dash - 1 }, &last) ||
-	    !tbg_digits_parse((struct tbg_value){ slash + 1, v.text + v.len - slash - 1 }, &size) ||
+	    !tbg_digits_parse((struct tbg_slice){ v.text + 6, dash - v.text - 6 }, &first) ||
+	    !tbg_digits_parse((struct tbg_slice){ dash + 1, slash - dash - 1 }, &last) ||
+	    !tbg_digits_parse((struct tbg_slice){ slash + 1, v.text + v.len - slash - 1 }, &size) ||
 	    last < first || last >= size)
 		return;
 	t->part_from = first;
@@ -342,17 +342,17 @@ static void range_take(struct tbg_response_directives *t, struct tbg_value v)
 }
 
 /* "*", and fields that we make, or add the client to: no two are the same. */
-static bool selects_none(struct tbg_value name)
+static bool selects_none(struct tbg_slice name)
 {
-	return tbg_value_is(name, "*") ||
+	return tbg_slice_is(name, "*") ||
 	       tbg_name_in(tbg_name_of(name), TBG_NAME_BIT(FORWARDED) | TBG_NAME_BIT(VIA) |
 					      TBG_NAME_BIT(X_FORWARDED_FOR) |
 					      TBG_NAME_BIT(X_REQUEST_ID));
 }
 
-static void vary_take(struct tbg_response_directives *t, struct said *s, struct tbg_value v)
+static void vary_take(struct tbg_response_directives *t, struct said *s, struct tbg_slice v)
 {
-	struct tbg_value one;
+	struct tbg_slice one;
 	size_t at = 0;
 
 	while (tbg_list_next(v, &at, &one)) {
@@ -365,7 +365,7 @@ static void vary_take(struct tbg_response_directives *t, struct said *s, struct 
 static void field_take(struct tbg_response_directives *t, struct said *s,
 		       const struct tbg_field_line *f)
 {
-	struct tbg_value v = f->value;
+	struct tbg_slice v = f->value;
 
 	switch (f->id) {
 	case TBG_NAME_CACHE_CONTROL:
@@ -443,8 +443,8 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 	for (uint32_t i = 0; i < fields->nr; i++)
 		field_take(t, &s, &fields->all[i]);
 	/* what is stored lacks it then (5.2.2.4, 5.2.2.7) */
-	t->set_cookie &= !tbg_cc_names(fields, "no-cache", TBG_VALUE("Set-Cookie")) &&
-			 !tbg_cc_names(fields, "private", TBG_VALUE("Set-Cookie"));
+	t->set_cookie &= !tbg_cc_names(fields, "no-cache", TBG_SLICE("Set-Cookie")) &&
+			 !tbg_cc_names(fields, "private", TBG_SLICE("Set-Cookie"));
 	s.targeted = tbg_cc_targeted(&t->cc, fields);
 	if (!t->has_date)
 		t->date_s = now_s;

@@ -148,6 +148,6 @@ bool tbg_method_idempotent(unsigned int method);
 
 /* Whether a field name is in no-cache="…" or private="…" of these lines. */
 bool tbg_cc_names(const struct tbg_fields *fields, const char *directive,
-		  struct tbg_value name);
+		  struct tbg_slice name);
 
 #endif

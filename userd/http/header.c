@@ -17,7 +17,7 @@ static bool blank(char c)
 }
 
 bool tbg_field_next(const char *b, size_t len, size_t *at,
-		    struct tbg_value *ret_name, struct tbg_value *ret_value)
+		    struct tbg_slice *ret_name, struct tbg_slice *ret_value)
 {
 	const char *line = b + *at, *end, *until, *colon, *value;
 	const char *lf = *at < len ? memchr(line, '\n', len - *at) : NULL;
@@ -34,20 +34,20 @@ bool tbg_field_next(const char *b, size_t len, size_t *at,
 		end--;
 	for (until = colon; until > line && blank(until[-1]); until--)
 		;
-	*ret_name = (struct tbg_value){ line, until - line };
-	*ret_value = (struct tbg_value){ value, end - value };
+	*ret_name = (struct tbg_slice){ line, until - line };
+	*ret_value = (struct tbg_slice){ value, end - value };
 	*at = lf + 1 - b;
 	return true;
 }
 
 bool tbg_field_find(const char *b, size_t len, const char *name,
-		    struct tbg_value *ret_value)
+		    struct tbg_slice *ret_value)
 {
-	struct tbg_value n, v;
+	struct tbg_slice n, v;
 	size_t at = 0;
 
 	while (tbg_field_next(b, len, &at, &n, &v)) {
-		if (!tbg_value_is(n, name))
+		if (!tbg_slice_is(n, name))
 			continue;
 		*ret_value = v;
 		return true;
@@ -59,7 +59,7 @@ bool tbg_field_find(const char *b, size_t len, const char *name,
 
 #define SLOTS 256		/* a few times as many as names */
 
-static const struct tbg_value names[] = {
+static const struct tbg_slice names[] = {
 #define X(name, text, flags) [TBG_NAME_##name] = { text, sizeof(text) - 1 },
 	TBG_NAME_LIST(X)
 #undef X
@@ -67,7 +67,7 @@ static const struct tbg_value names[] = {
 
 static uint8_t slots[SLOTS];	/* enum tbg_name, by where the search for it begins */
 
-static unsigned int slot_of(struct tbg_value name)
+static unsigned int slot_of(struct tbg_slice name)
 {
 	return name.len * 11 + (name.text[0] | 0x20) * 5 + (name.text[name.len - 1] | 0x20) * 3 +
 	       (name.text[name.len / 2] | 0x20);
@@ -84,14 +84,14 @@ __attribute__((constructor)) static void slots_init(void)
 	}
 }
 
-enum tbg_name tbg_name_of(struct tbg_value name)
+enum tbg_name tbg_name_of(struct tbg_slice name)
 {
 	unsigned int at, id;
 
 	if (!name.len)
 		return TBG_NAME_OTHER;
 	for (at = slot_of(name); (id = slots[at % SLOTS]); at++)
-		if (tbg_value_same(names[id], name))
+		if (tbg_slice_same(names[id], name))
 			break;
 	return id;
 }
@@ -150,19 +150,19 @@ const struct tbg_field_line *tbg_fields_next(const struct tbg_fields *f,
 	return one < f->all + f->nr ? one : NULL;
 }
 
-bool tbg_fields_have(const struct tbg_fields *f, enum tbg_name id, struct tbg_value one)
+bool tbg_fields_have(const struct tbg_fields *f, enum tbg_name id, struct tbg_slice one)
 {
 	const struct tbg_field_line *line = NULL;
-	struct tbg_value v;
+	struct tbg_slice v;
 
 	while ((line = tbg_fields_next(f, line, id)))
 		for (size_t at = 0; tbg_list_next(line->value, &at, &v);)
-			if (tbg_value_same(v, one))
+			if (tbg_slice_same(v, one))
 				return true;
 	return false;
 }
 
-bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret)
+bool tbg_list_next(struct tbg_slice list, size_t *at, struct tbg_slice *ret)
 {
 	const char *p = list.text + *at, *end = list.text + list.len, *from;
 	bool quoted = false;
@@ -182,38 +182,38 @@ bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret)
 	*at = p - list.text;
 	while (p > from && blank(p[-1]))
 		p--;
-	*ret = (struct tbg_value){ from, p - from };
+	*ret = (struct tbg_slice){ from, p - from };
 	return true;
 }
 
-bool tbg_elements_next(struct tbg_elements *e, struct tbg_value name,
-		       struct tbg_value *ret)
+bool tbg_elements_next(struct tbg_elements *e, struct tbg_slice name,
+		       struct tbg_slice *ret)
 {
-	struct tbg_value field;
+	struct tbg_slice field;
 
 	while (!e->line.len || !tbg_list_next(e->line, &e->in, ret)) {
 		do
 			if (!tbg_field_next(e->b, e->len, &e->at, &field, &e->line))
 				return false;
-		while (!tbg_value_same(field, name));
+		while (!tbg_slice_same(field, name));
 		e->in = 0;
 	}
 	return true;
 }
 
-bool tbg_elements_have(const char *b, size_t len, struct tbg_value name,
-		       struct tbg_value one)
+bool tbg_elements_have(const char *b, size_t len, struct tbg_slice name,
+		       struct tbg_slice one)
 {
 	struct tbg_elements all = { .b = b, .len = len };
-	struct tbg_value v;
+	struct tbg_slice v;
 
 	while (tbg_elements_next(&all, name, &v))
-		if (tbg_value_same(v, one))
+		if (tbg_slice_same(v, one))
 			return true;
 	return false;
 }
 
-bool tbg_digits_parse(struct tbg_value v, uint64_t *ret)
+bool tbg_digits_parse(struct tbg_slice v, uint64_t *ret)
 {
 	uint64_t n = 0;
 
@@ -228,14 +228,14 @@ bool tbg_digits_parse(struct tbg_value v, uint64_t *ret)
 	return true;
 }
 
-struct tbg_value tbg_digits_make(uint64_t n, char b[TBG_DIGITS])
+struct tbg_slice tbg_digits_make(uint64_t n, char b[TBG_DIGITS])
 {
 	char *end = b + TBG_DIGITS, *at = end;
 
 	do
 		*--at = '0' + n % 10;
 	while (n /= 10);
-	return (struct tbg_value){ at, end - at };
+	return (struct tbg_slice){ at, end - at };
 }
 
 bool tbg_token_valid(const char *b, size_t len)
@@ -293,7 +293,7 @@ char *tbg_lines_take(struct tbg_lines *l, size_t len)
 void tbg_lines_number(struct tbg_lines *l, uint64_t n)
 {
 	char digits[TBG_DIGITS];
-	struct tbg_value v = tbg_digits_make(n, digits);
+	struct tbg_slice v = tbg_digits_make(n, digits);
 
 	tbg_lines_put(l, v.text, v.len);
 }
@@ -318,8 +318,8 @@ void tbg_lines_add(struct tbg_lines *l, const char *format, ...)
 		l->len += n;
 }
 
-void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
-		     struct tbg_value value)
+void tbg_lines_field(struct tbg_lines *l, struct tbg_slice name,
+		     struct tbg_slice value)
 {
 	if (!tbg_lines_room(l, name.len + value.len + 4))
 		return;

@@ -17,7 +17,7 @@
 #include "http/field_names.h"
 #include "http/reply.h"
 
-#define TBG_VALUE(text) ((struct tbg_value){ text, sizeof(text) - 1 })
+#define TBG_SLICE(text) ((struct tbg_slice){ text, sizeof(text) - 1 })
 
 /*
  * The next line of b[len] from *at on, which begins at 0; false at the empty
@@ -25,26 +25,26 @@
  * space that follows the name or is around the value.
  */
 bool tbg_field_next(const char *b, size_t len, size_t *at,
-		    struct tbg_value *ret_name, struct tbg_value *ret_value);
+		    struct tbg_slice *ret_name, struct tbg_slice *ret_value);
 
 /* The first field of that name. False: there is none. */
 bool tbg_field_find(const char *b, size_t len, const char *name,
-		    struct tbg_value *ret_value);
+		    struct tbg_slice *ret_value);
 
 /*
  * Letters of either case are the same. Inline: where a word stands its length and
  * its first letter are known, and these tell nearly all names apart.
  */
-static inline bool tbg_value_same(struct tbg_value a, struct tbg_value b)
+static inline bool tbg_slice_same(struct tbg_slice a, struct tbg_slice b)
 {
 	if (a.len != b.len || (a.len && (*a.text ^ *b.text) & ~0x20))
 		return false;
 	return !a.len || !strncasecmp(a.text, b.text, a.len);
 }
 
-static inline bool tbg_value_is(struct tbg_value v, const char *word)
+static inline bool tbg_slice_is(struct tbg_slice v, const char *word)
 {
-	return tbg_value_same(v, (struct tbg_value){ word, strlen(word) });
+	return tbg_slice_same(v, (struct tbg_slice){ word, strlen(word) });
 }
 
 static inline char tbg_lower(char c)
@@ -53,14 +53,14 @@ static inline char tbg_lower(char c)
 }
 
 /* The next element of a comma-separated list; quoted strings are whole. */
-bool tbg_list_next(struct tbg_value list, size_t *at, struct tbg_value *ret);
+bool tbg_list_next(struct tbg_slice list, size_t *at, struct tbg_slice *ret);
 
-enum tbg_name tbg_name_of(struct tbg_value name);
+enum tbg_name tbg_name_of(struct tbg_slice name);
 /* Its usual spelling; of OTHER: NULL. */
 const char *tbg_name_text(enum tbg_name id);
 
 struct tbg_field_line {
-	struct tbg_value name, value;
+	struct tbg_slice name, value;
 	enum tbg_name id;		/* what is asked for by this; OTHER: by its name */
 };
 
@@ -83,29 +83,29 @@ const struct tbg_field_line *tbg_fields_next(const struct tbg_fields *f,
 					const struct tbg_field_line *last, enum tbg_name id);
 
 /* Whether an element of the lists of that name is that one. */
-bool tbg_fields_have(const struct tbg_fields *f, enum tbg_name id, struct tbg_value one);
+bool tbg_fields_have(const struct tbg_fields *f, enum tbg_name id, struct tbg_slice one);
 
 /* The elements of all lines of a list field: of { .b, .len }, the first is next. */
 struct tbg_elements {
 	const char *b;
 	size_t len, at, in;
-	struct tbg_value line;
+	struct tbg_slice line;
 };
 
-bool tbg_elements_next(struct tbg_elements *e, struct tbg_value name,
-		       struct tbg_value *ret);
+bool tbg_elements_next(struct tbg_elements *e, struct tbg_slice name,
+		       struct tbg_slice *ret);
 
 /* Whether any of them is that one. */
-bool tbg_elements_have(const char *b, size_t len, struct tbg_value name,
-		       struct tbg_value one);
+bool tbg_elements_have(const char *b, size_t len, struct tbg_slice name,
+		       struct tbg_slice one);
 
 /* 1 to 18 digits; false: something else. */
-bool tbg_digits_parse(struct tbg_value v, uint64_t *ret);
+bool tbg_digits_parse(struct tbg_slice v, uint64_t *ret);
 
 #define TBG_DIGITS 20		/* of the largest number */
 
 /* The number's digits, at the end of b. */
-struct tbg_value tbg_digits_make(uint64_t n, char b[TBG_DIGITS]);
+struct tbg_slice tbg_digits_make(uint64_t n, char b[TBG_DIGITS]);
 
 /* Whether bytes are all of a token, which is not empty, or of a field value. */
 bool tbg_token_valid(const char *b, size_t len);
@@ -140,8 +140,8 @@ char *tbg_lines_take(struct tbg_lines *l, size_t len);
 void tbg_lines_number(struct tbg_lines *l, uint64_t n);
 __attribute__((format(printf, 2, 3)))
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...);
-void tbg_lines_field(struct tbg_lines *l, struct tbg_value name,
-		     struct tbg_value value);
+void tbg_lines_field(struct tbg_lines *l, struct tbg_slice name,
+		     struct tbg_slice value);
 /* All lines of that name. */
 void tbg_lines_copy(struct tbg_lines *l, const struct tbg_fields *f, enum tbg_name id);
 void tbg_lines_free(struct tbg_lines *l);

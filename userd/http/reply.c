@@ -191,8 +191,8 @@ int tbg_etag_make(const struct tbg_version *v, const char *suffix, char ret[40])
  * The next tag of a list: its opaque part with quotes, and whether it is weak.
  * False at the end or where the list is not a list of tags.
  */
-static bool tag_next(const struct tbg_value *f, size_t *at,
-		     struct tbg_value *ret, bool *ret_weak)
+static bool tag_next(const struct tbg_slice *f, size_t *at,
+		     struct tbg_slice *ret, bool *ret_weak)
 {
 	const char *p = f->text + *at, *end = f->text + f->len, *close, *next;
 
@@ -210,17 +210,17 @@ static bool tag_next(const struct tbg_value *f, size_t *at,
 		next++;
 	if (next < end && *next != ',')
 		return false;
-	*ret = (struct tbg_value){ p, close + 1 - p };
+	*ret = (struct tbg_slice){ p, close + 1 - p };
 	*at = next - f->text;
 	return true;
 }
 
 /* strong: no weak tag matches, neither theirs nor ours (RFC 9110 8.8.3.2). */
-static bool tags_match(const struct tbg_value *f, const char *etag,
+static bool tags_match(const struct tbg_slice *f, const char *etag,
 		       size_t etag_len, bool strong)
 {
 	bool ours_weak = etag_len > 2 && etag[0] == 'W', weak;
-	struct tbg_value tag;
+	struct tbg_slice tag;
 	size_t at = 0;
 
 	if (f->len == 1 && f->text[0] == '*')
@@ -236,7 +236,7 @@ static bool tags_match(const struct tbg_value *f, const char *etag,
 	return false;
 }
 
-bool tbg_if_range_eval(const struct tbg_value *f, const char *etag,
+bool tbg_if_range_eval(const struct tbg_slice *f, const char *etag,
 		       size_t etag_len, int64_t modified_s)
 {
 	int64_t second;
@@ -253,7 +253,7 @@ unsigned int tbg_conditions_eval(const struct tbg_conditions *c,
 				 const char *etag, size_t etag_len,
 				 int64_t modified_s)
 {
-	const struct tbg_value *f = &c->if_unmodified_since;
+	const struct tbg_slice *f = &c->if_unmodified_since;
 	int64_t second;
 
 	if (c->if_match.text) {

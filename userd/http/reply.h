@@ -92,14 +92,14 @@ int tbg_etag_make(const struct tbg_version *v, const char *suffix, char ret[40])
 #define TBG_NO_DATE	INT64_MAX
 
 /* Fields of a conditional request; text NULL: absent. */
-struct tbg_value {
+struct tbg_slice {
 	const char *text;
 	size_t len;
 };
 
 struct tbg_conditions {
-	struct tbg_value if_match, if_unmodified_since;
-	struct tbg_value if_none_match, if_modified_since;
+	struct tbg_slice if_match, if_unmodified_since;
+	struct tbg_slice if_none_match, if_modified_since;
 };
 
 /*
@@ -115,7 +115,7 @@ unsigned int tbg_conditions_eval(const struct tbg_conditions *c,
  * must be the very Last-Modified, and modified_s TBG_NO_DATE where that is weak.
  * f->text NULL: no If-Range.
  */
-bool tbg_if_range_eval(const struct tbg_value *f, const char *etag,
+bool tbg_if_range_eval(const struct tbg_slice *f, const char *etag,
 		       size_t etag_len, int64_t modified_s);
 
 #endif

@@ -461,7 +461,7 @@ static unsigned int field_take(struct tbg_message *m, const uint8_t *b,
 			       size_t name, size_t name_len, size_t off,
 			       size_t len)
 {
-	enum tbg_name id = tbg_name_of((struct tbg_value){ (const char *)b + name, name_len });
+	enum tbg_name id = tbg_name_of((struct tbg_slice){ (const char *)b + name, name_len });
 	uint64_t bit = id == TBG_NAME_OTHER ? 0 : 1ull << id;
 	struct tbg_text value = { off, len };
 

@@ -66,9 +66,9 @@ static bool status_line(struct tbg_response *r, const char *b, size_t len)
 }
 
 /* Equal lengths may be told several times (RFC 9112 6.3). */
-static bool length_field(struct tbg_response *r, struct tbg_value v)
+static bool length_field(struct tbg_response *r, struct tbg_slice v)
 {
-	struct tbg_value one;
+	struct tbg_slice one;
 	size_t at = 0;
 	uint64_t n;
 
@@ -84,27 +84,27 @@ static bool length_field(struct tbg_response *r, struct tbg_value v)
 	return r->has_length;
 }
 
-static bool coding_field(struct tbg_response *r, struct tbg_value v)
+static bool coding_field(struct tbg_response *r, struct tbg_slice v)
 {
-	if (r->chunked || !r->minor || !tbg_value_is(v, "chunked"))
+	if (r->chunked || !r->minor || !tbg_slice_is(v, "chunked"))
 		return false;
 	r->chunked = true;
 	return true;
 }
 
 /* "timeout=5, max=99"; many servers tell it, and end the connection then. */
-static void keep_field(struct tbg_response *r, struct tbg_value v)
+static void keep_field(struct tbg_response *r, struct tbg_slice v)
 {
-	static const struct tbg_value timeout = TBG_VALUE("timeout=");
-	struct tbg_value one;
+	static const struct tbg_slice timeout = TBG_SLICE("timeout=");
+	struct tbg_slice one;
 	size_t at = 0;
 	uint64_t s;
 
 	while (tbg_list_next(v, &at, &one)) {
-		struct tbg_value name = { one.text, timeout.len };
-		struct tbg_value arg = { one.text + timeout.len, one.len - timeout.len };
+		struct tbg_slice name = { one.text, timeout.len };
+		struct tbg_slice arg = { one.text + timeout.len, one.len - timeout.len };
 
-		if (one.len <= timeout.len || !tbg_value_same(name, timeout) ||
+		if (one.len <= timeout.len || !tbg_slice_same(name, timeout) ||
 		    !tbg_digits_parse(arg, &s))
 			continue;
 		r->keep_s = s < TBG_KEEP_MAX_S ? s : TBG_KEEP_MAX_S;
@@ -130,7 +130,7 @@ static bool fields_read(struct tbg_fields *f, const char *b, size_t len)
 /* What frames the message; *keep: it says that the connection stays. */
 static bool field_take(struct tbg_response *r, const struct tbg_field_line *f, bool *keep)
 {
-	struct tbg_value one;
+	struct tbg_slice one;
 	size_t at = 0;
 
 	switch (f->id) {
@@ -140,8 +140,8 @@ static bool field_take(struct tbg_response *r, const struct tbg_field_line *f, b
 		return coding_field(r, f->value);
 	case TBG_NAME_CONNECTION:
 		while (tbg_list_next(f->value, &at, &one)) {
-			r->close |= tbg_value_is(one, "close");
-			*keep |= tbg_value_is(one, "keep-alive");
+			r->close |= tbg_slice_is(one, "close");
+			*keep |= tbg_slice_is(one, "keep-alive");
 		}
 		return true;
 	case TBG_NAME_KEEP_ALIVE:
@@ -197,7 +197,7 @@ enum tbg_parsed tbg_response_parse(struct tbg_response *r, struct tbg_fields *fi
 /* CGI programs */
 
 /* Three digits, then a blank and a reason, if any. */
-static bool status_field(struct tbg_response *r, const char *b, struct tbg_value v)
+static bool status_field(struct tbg_response *r, const char *b, struct tbg_slice v)
 {
 	const char *d = v.text;
 
@@ -235,7 +235,7 @@ static void status_first(struct tbg_response *r, char *b, size_t from, size_t to
  * what comes with fields that it would miss; a status says it is neither.
  */
 static void location_take(struct tbg_response *r, const char *b,
-			  struct tbg_value v, bool alone)
+			  struct tbg_slice v, bool alone)
 {
 	if (!r->status && v.text) {
 		r->status = 302;
@@ -250,7 +250,7 @@ static void location_take(struct tbg_response *r, const char *b,
 
 /* One line; *alone: but for the type, Location has been the only one. */
 static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, const char *b,
-		     struct tbg_value *location, bool *alone)
+		     struct tbg_slice *location, bool *alone)
 {
 	switch (f->id) {
 	case TBG_NAME_STATUS:
@@ -271,7 +271,7 @@ static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, con
 static bool cgi_read(struct tbg_response *r, struct tbg_fields *f, char *b, size_t len)
 {
 	const struct tbg_field_line *status;
-	struct tbg_value location = { 0 };
+	struct tbg_slice location = { 0 };
 	uint64_t seen = 0;
 	bool alone = true;
 	size_t from = 0, to = 0;

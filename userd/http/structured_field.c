@@ -47,7 +47,7 @@ static void spaces(struct scan *s, const char *which)
 		s->at++;
 }
 
-static bool key(struct scan *s, struct tbg_value *ret)
+static bool key(struct scan *s, struct tbg_slice *ret)
 {
 	const char *from = s->at;
 
@@ -56,7 +56,7 @@ static bool key(struct scan *s, struct tbg_value *ret)
 	while (s->at < s->end && *s->at && (lower(*s->at) || digit(*s->at) ||
 					    strchr("_-.*", *s->at)))
 		s->at++;
-	*ret = (struct tbg_value){ from, s->at - from };
+	*ret = (struct tbg_slice){ from, s->at - from };
 	return true;
 }
 
@@ -78,7 +78,7 @@ static bool number(struct scan *s, struct tbg_member *ret)
 	take(s, '-');
 	whole = digits(s);
 	ret->type = TBG_MEMBER_INTEGER;
-	ret->text = (struct tbg_value){ from, s->at - from };
+	ret->text = (struct tbg_slice){ from, s->at - from };
 	if (!whole || whole > 15)
 		return false;
 	if (!take(s, '.'))
@@ -99,7 +99,7 @@ static bool string(struct scan *s, struct tbg_member *ret)
 			return false;
 	}
 	ret->type = TBG_MEMBER_STRING;
-	ret->text = (struct tbg_value){ from, s->at - from };
+	ret->text = (struct tbg_slice){ from, s->at - from };
 	return take(s, '"');
 }
 
@@ -183,7 +183,7 @@ static bool member(struct scan *s, struct tbg_member *ret)
 	return parameters(s);
 }
 
-int tbg_member_next(struct tbg_value dictionary, size_t *at,
+int tbg_member_next(struct tbg_slice dictionary, size_t *at,
 		    struct tbg_member *ret)
 {
 	struct scan s = { dictionary.text + *at, dictionary.text + dictionary.len };

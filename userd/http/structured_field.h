@@ -19,7 +19,7 @@ enum tbg_member_type {
 };
 
 struct tbg_member {
-	struct tbg_value name, text;
+	struct tbg_slice name, text;
 	enum tbg_member_type type;
 };
 
@@ -27,7 +27,7 @@ struct tbg_member {
  * The member at *at, which begins at 0; its parameters are passed over. 1, 0 at
  * the end, or -1: this is no dictionary.
  */
-int tbg_member_next(struct tbg_value dictionary, size_t *at,
+int tbg_member_next(struct tbg_slice dictionary, size_t *at,
 		    struct tbg_member *ret);
 
 #endif

@@ -9,7 +9,7 @@
 #include "http/uri_reference.h"
 
 /* Bytes before the first of those in stops. */
-static size_t until(struct tbg_value v, const char *stops)
+static size_t until(struct tbg_slice v, const char *stops)
 {
 	size_t n = 0;
 
@@ -18,17 +18,17 @@ static size_t until(struct tbg_value v, const char *stops)
 	return n;
 }
 
-static struct tbg_value from(struct tbg_value v, size_t n)
+static struct tbg_slice from(struct tbg_slice v, size_t n)
 {
-	return (struct tbg_value){ v.text + n, v.len - n };
+	return (struct tbg_slice){ v.text + n, v.len - n };
 }
 
 /* Takes "//authority" off *v. False: it is another than ours. */
-static bool authority_take(struct tbg_value *v, struct tbg_value ours, bool https)
+static bool authority_take(struct tbg_slice *v, struct tbg_slice ours, bool https)
 {
 	const char *port = https ? ":443" : ":80";
 	size_t port_len = strlen(port);
-	struct tbg_value theirs = from(*v, 2);
+	struct tbg_slice theirs = from(*v, 2);
 
 	theirs.len = until(theirs, "/?");
 	*v = from(*v, 2 + theirs.len);
@@ -37,7 +37,7 @@ static bool authority_take(struct tbg_value *v, struct tbg_value ours, bool http
 		theirs.len -= port_len;
 	else if (theirs.len && theirs.text[theirs.len - 1] == ':')
 		theirs.len--;
-	return tbg_value_same(theirs, ours);
+	return tbg_slice_same(theirs, ours);
 }
 
 /* The path from start on without its "." and ".." (RFC 3986 5.2.4). */
@@ -47,7 +47,7 @@ static void dots_remove(struct tbg_lines *l, size_t start)
 	char *t = l->text;
 
 	for (size_t at = start; at < end;) {
-		struct tbg_value rest = { t + at + 1, end - at - 1 };
+		struct tbg_slice rest = { t + at + 1, end - at - 1 };
 		size_t n = until(rest, "/");
 		bool last = n == rest.len;
 
@@ -68,16 +68,16 @@ static void dots_remove(struct tbg_lines *l, size_t start)
 	l->len = to;
 }
 
-bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base, bool https,
-			   size_t path_off, struct tbg_value reference)
+bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_slice base, bool https,
+			   size_t path_off, struct tbg_slice reference)
 {
-	struct tbg_value ours = { base.text, path_off }, target = from(base, path_off);
-	struct tbg_value v = { reference.text, until(reference, "#") };
+	struct tbg_slice ours = { base.text, path_off }, target = from(base, path_off);
+	struct tbg_slice v = { reference.text, until(reference, "#") };
 	size_t scheme = until(v, ":/?"), path, folder = until(target, "?");
 	bool absolute = false;
 
 	if (scheme < v.len && v.text[scheme] == ':') {
-		if (!tbg_value_is((struct tbg_value){ v.text, scheme },
+		if (!tbg_slice_is((struct tbg_slice){ v.text, scheme },
 				  https ? "https" : "http"))
 			return false;
 		v = from(v, scheme + 1);

@@ -17,7 +17,7 @@
  * the same kind and authority, and has to be freed. False: it is another authority's, or another
  * scheme's, or there is no memory.
  */
-bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_value base, bool https,
-			   size_t path_off, struct tbg_value reference);
+bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_slice base, bool https,
+			   size_t path_off, struct tbg_slice reference);
 
 #endif

@@ -15,7 +15,7 @@
 #define CODINGS_MAX 32		/* of an Accept-Encoding; longer lists stay as they are */
 
 /* Bytes of a weight "0.5" (RFC 9110 12.4.2) that say something; 0: it is 1; -1: it is none. */
-static int weight_len(struct tbg_value v)
+static int weight_len(struct tbg_slice v)
 {
 	size_t len = v.len;
 
@@ -30,7 +30,7 @@ static int weight_len(struct tbg_value v)
 	return *v.text == '1' ? 0 : (int)len;
 }
 
-static size_t blanks(struct tbg_value v, size_t at)
+static size_t blanks(struct tbg_slice v, size_t at)
 {
 	while (at < v.len && (v.text[at] == ' ' || v.text[at] == '\t'))
 		at++;
@@ -38,9 +38,9 @@ static size_t blanks(struct tbg_value v, size_t at)
 }
 
 /* "GZip ; q=0.50" as "gzip;q=0.5". False: it is no coding with a weight. */
-static bool coding_put(struct tbg_lines *ret, struct tbg_value one)
+static bool coding_put(struct tbg_lines *ret, struct tbg_slice one)
 {
-	struct tbg_value weight;
+	struct tbg_slice weight;
 	size_t at = 0;
 	int len;
 
@@ -56,7 +56,7 @@ static bool coding_put(struct tbg_lines *ret, struct tbg_value one)
 	at = blanks(one, at + 1);
 	if (one.len - at < 2 || tbg_lower(one.text[at]) != 'q' || one.text[at + 1] != '=')
 		return false;
-	weight = (struct tbg_value){ one.text + at + 2, one.len - at - 2 };
+	weight = (struct tbg_slice){ one.text + at + 2, one.len - at - 2 };
 	len = weight_len(weight);
 	if (len > 0) {
 		tbg_lines_put(ret, ";q=", 3);
@@ -67,7 +67,7 @@ static bool coding_put(struct tbg_lines *ret, struct tbg_value one)
 
 static int compare(const void *a, const void *b)
 {
-	const struct tbg_value *one = a, *other = b;
+	const struct tbg_slice *one = a, *other = b;
 	size_t n = one->len < other->len ? one->len : other->len;
 
 	return memcmp(one->text, other->text, n) ?:
@@ -78,9 +78,9 @@ static int compare(const void *a, const void *b)
 static bool codings_put(struct tbg_lines *ret, const char *req, size_t req_len)
 {
 	struct tbg_elements all = { .b = req, .len = req_len };
-	struct tbg_value one;
+	struct tbg_slice one;
 
-	while (tbg_elements_next(&all, TBG_VALUE("Accept-Encoding"), &one)) {
+	while (tbg_elements_next(&all, TBG_SLICE("Accept-Encoding"), &one)) {
 		if (!coding_put(ret, one))
 			return false;
 		tbg_lines_put(ret, ",", 1);
@@ -90,13 +90,13 @@ static bool codings_put(struct tbg_lines *ret, const char *req, size_t req_len)
 
 bool tbg_vary_encoding(struct tbg_lines *ret, const char *req, size_t req_len)
 {
-	struct tbg_value codings[CODINGS_MAX];
+	struct tbg_slice codings[CODINGS_MAX];
 	struct tbg_lines list = { 0 };
 	size_t nr = 0, at = 0;
 	bool ok = codings_put(&list, req, req_len);
 
 	while (ok && nr < CODINGS_MAX &&
-	       tbg_list_next((struct tbg_value){ list.text, list.len }, &at, &codings[nr]))
+	       tbg_list_next((struct tbg_slice){ list.text, list.len }, &at, &codings[nr]))
 		nr++;
 	ok = ok && nr < CODINGS_MAX;
 	if (ok)
@@ -113,20 +113,20 @@ bool tbg_vary_encoding(struct tbg_lines *ret, const char *req, size_t req_len)
  * Whether the server that answered has seen that field of the request (RFC 9110 7.6.1):
  * what has not reached the upstream has not selected its answer. TE does in part.
  */
-static bool seen(struct tbg_value name, const char *req, size_t req_len)
+static bool seen(struct tbg_slice name, const char *req, size_t req_len)
 {
 	enum tbg_name id = tbg_name_of(name);
 
 	return id == TBG_NAME_TE ||
 	       (!tbg_name_in(id, tbg_names_with(TBG_HOP)) &&
-		!tbg_elements_have(req, req_len, TBG_VALUE("Connection"), name));
+		!tbg_elements_have(req, req_len, TBG_SLICE("Connection"), name));
 }
 
 /* "name:first line\rsecond line\n"; no value has a CR or LF. Absent: "name\n". */
-static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
+static void field_put(struct tbg_lines *ret, struct tbg_slice wanted,
 		      const char *req, size_t req_len)
 {
-	struct tbg_value name, v;
+	struct tbg_slice name, v;
 	const char *mark = ":";
 	size_t at = 0;
 
@@ -145,7 +145,7 @@ static void field_put(struct tbg_lines *ret, struct tbg_value wanted,
 			ret->len = name_len;
 	}
 	while (tbg_field_next(req, req_len, &at, &name, &v)) {
-		if (!tbg_value_same(name, wanted))
+		if (!tbg_slice_same(name, wanted))
 			continue;
 		tbg_lines_put(ret, mark, 1);	/* an empty value differs from none */
 		tbg_lines_put(ret, v.text, v.len);
@@ -158,9 +158,9 @@ bool tbg_vary_make(struct tbg_lines *ret, const char *head, size_t head_len,
 		     const char *req, size_t req_len)
 {
 	struct tbg_elements all = { .b = head, .len = head_len };
-	struct tbg_value one;
+	struct tbg_slice one;
 
-	while (tbg_elements_next(&all, TBG_VALUE("Vary"), &one))
+	while (tbg_elements_next(&all, TBG_SLICE("Vary"), &one))
 		field_put(ret, one, req, req_len);
 	return !ret->failed;
 }

@@ -125,7 +125,7 @@ void tbg_upstream_conn_stored(struct tbg_upstream_conn *o, const struct tbg_uri 
 	free((char *)to->text);
 	*to = *u;
 	to->text = text;
-	to->proxy_host = (struct tbg_value){ NULL, 0 };	/* only to withdraw it */
+	to->proxy_host = (struct tbg_slice){ NULL, 0 };	/* only to withdraw it */
 	o->stored_at = (o->stored_at + 1) % TBG_UPSTREAM_CONN_STORED;
 }
 

@@ -19,9 +19,9 @@
 #define REFRESH_AGAIN_NS 1000000000ull	/* since the last one began */
 #define PARTS_MAX	(512u << 10)	/* of several ranges: what a slow client may hold */
 
-static struct tbg_value stored_field(const struct tbg_stored *s, const char *name)
+static struct tbg_slice stored_field(const struct tbg_stored *s, const char *name)
 {
-	struct tbg_value v = { NULL, 0 };
+	struct tbg_slice v = { NULL, 0 };
 
 	tbg_field_find(s->head, s->head_len, name, &v);
 	return v;
@@ -31,7 +31,7 @@ bool tbg_transfer_not_modified(const struct tbg_transfer *x,
 			       const struct tbg_response_directives *t, const char *fields,
 			       size_t len)
 {
-	struct tbg_value etag = { 0 }, lm = { 0 };
+	struct tbg_slice etag = { 0 }, lm = { 0 };
 	const struct tbg_field_line *f = NULL;
 	struct tbg_conditions c = { 0 };
 	int64_t modified_s = t->date_s;
@@ -59,7 +59,7 @@ bool tbg_transfer_not_modified(const struct tbg_transfer *x,
 }
 
 /* Last-Modified of an answer that was made in the same second is weak (8.8.2.2). */
-static bool date_strong(const struct tbg_stored *s, struct tbg_value modified)
+static bool date_strong(const struct tbg_stored *s, struct tbg_slice modified)
 {
 	int64_t second;
 
@@ -71,7 +71,7 @@ static bool date_strong(const struct tbg_stored *s, struct tbg_value modified)
 static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
 	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_IF_RANGE);
-	struct tbg_value v, ours;
+	struct tbg_slice v, ours;
 	bool tag;
 
 	if (!f)
@@ -87,7 +87,7 @@ static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored
 static unsigned int ranges_of(const struct tbg_transfer *x, const struct tbg_stored *s,
 			      struct tbg_ranges *ret)
 {
-	struct tbg_value v = tbg_transfer_text_of(x, x->m.range);
+	struct tbg_slice v = tbg_transfer_text_of(x, x->m.range);
 	unsigned int status;
 
 	if (!v.len || tbg_name_in(TBG_NAME_RANGE, x->m.repeated) || !x->wish.get ||
@@ -126,11 +126,11 @@ static void deliver_range(const struct tbg_stored *s, const struct tbg_range *on
 static void parts_fields(struct tbg_lines *ret, const struct tbg_stored *s,
 			 const struct tbg_parts *p)
 {
-	struct tbg_value name, v;
+	struct tbg_slice name, v;
 	size_t at = 0;
 
 	while (tbg_field_next(s->head, s->head_len, &at, &name, &v))
-		if (!tbg_value_is(name, "Content-Type"))
+		if (!tbg_slice_is(name, "Content-Type"))
 			tbg_lines_field(ret, name, v);
 	tbg_lines_add(ret, "Content-Type: multipart/byteranges; boundary=%s\r\n",
 		      p->boundary);
@@ -143,7 +143,7 @@ static void parts_fields(struct tbg_lines *ret, const struct tbg_stored *s,
 static struct tbg_byte_chain *deliver_parts(const struct tbg_stored *s, const struct tbg_ranges *r,
 				      struct tbg_response_plan *d, struct tbg_lines *fields)
 {
-	struct tbg_value type = stored_field(s, "Content-Type"), tag = stored_field(s, "ETag");
+	struct tbg_slice type = stored_field(s, "Content-Type"), tag = stored_field(s, "ETag");
 	struct tbg_parts *p = tbg_parts_new(r, type.text ?: "", type.len, tag.text ?: "", tag.len);
 	struct tbg_byte_chain *ret = NULL;
 
@@ -277,7 +277,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 	x->ends = of->ends;
 	x->root = of->root ? strdup(of->root) : NULL;
 	x->m.method = TBG_METHOD_GET;
-	x->method = TBG_VALUE("GET");
+	x->method = TBG_SLICE("GET");
 	x->wish.get = true;
 	x->serves = TBG_SERVES_CACHE;
 	x->wish.head = x->wish.range = false;

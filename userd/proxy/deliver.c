@@ -64,7 +64,7 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 	 TBG_NAME_BIT(CONTENT_TYPE) | TBG_NAME_BIT(DIGEST) | TBG_NAME_BIT(REPR_DIGEST))
 
 /* Whether an answer of that status has a stored field. */
-static bool repeats(unsigned int status, struct tbg_value name)
+static bool repeats(unsigned int status, struct tbg_slice name)
 {
 	enum tbg_name id = tbg_name_of(name);
 	uint64_t content = tbg_names_with(TBG_CONTENT);
@@ -100,7 +100,7 @@ static void both_put(struct tbg_lines *l, const struct tbg_response_plan *d,
 		     const char *fields, size_t fields_len)
 {
 	struct tbg_site_fields added;
-	struct tbg_value name, v;
+	struct tbg_slice name, v;
 	size_t at = 0;
 
 	tbg_site_fields_make(&added, d->location, d->status, fields, fields_len);

@@ -67,7 +67,7 @@ enum tbg_transfer_phase tbg_fetch_body_first(struct tbg_transfer *x);
 
 /* response_head.c */
 /* A server may leave it out, a program often does. */
-struct tbg_value tbg_fetch_reason_of(const struct tbg_transfer *x);
+struct tbg_slice tbg_fetch_reason_of(const struct tbg_transfer *x);
 /* What follows ASK: a final head, or the 101 of a tunnel, has come. */
 enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x);
 

@@ -23,11 +23,11 @@ static void stream_end(struct tbg_lines *l, uint8_t type)
 }
 
 /* The target's path as programs receive it; "/" without one. */
-static struct tbg_value path_of(struct tbg_value target, char ret[TBG_TARGET_MAX + 1])
+static struct tbg_slice path_of(struct tbg_slice target, char ret[TBG_TARGET_MAX + 1])
 {
 	int n = tbg_target_path(target.text, target.len, ret);
 
-	return n > 0 ? (struct tbg_value){ ret, n } : TBG_VALUE("/");
+	return n > 0 ? (struct tbg_slice){ ret, n } : TBG_SLICE("/");
 }
 
 static void head(struct tbg_transfer *x, const struct tbg_forward *f)

@@ -17,9 +17,9 @@
 #include "site/site.h"
 #include "upstream/upstream.h"
 
-static struct tbg_value field_of(const struct tbg_stored *one, const char *name)
+static struct tbg_slice field_of(const struct tbg_stored *one, const char *name)
 {
-	struct tbg_value v = { NULL, 0 };
+	struct tbg_slice v = { NULL, 0 };
 
 	tbg_field_find(one->head, one->head_len, name, &v);
 	return v;
@@ -129,8 +129,8 @@ static void body_copy(uint8_t *to, const struct tbg_byte_chain *body)
 /* Validators, as transfer.c compares them. */
 static void validators_set(struct tbg_object *o, const struct tbg_stored *one)
 {
-	struct tbg_value tag = field_of(one, "ETag");
-	struct tbg_value modified = field_of(one, "Last-Modified");
+	struct tbg_slice tag = field_of(one, "ETag");
+	struct tbg_slice modified = field_of(one, "Last-Modified");
 
 	if (tag.len > 2 && !memcmp(tag.text, "W/", 2)) {
 		tag.text += 2;
@@ -168,15 +168,15 @@ static void draft_fill(struct tbg_draft *d, const struct heads *h,
 int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
 		     const char *req, size_t req_len, char ret[TBG_URI_MAX])
 {
-	struct tbg_value name, v, accept = { "", 0 };
+	struct tbg_slice name, v, accept = { "", 0 };
 	bool present = false;
 	size_t at = 0;
 
-	if (one->by_encoding && tbg_elements_have(req, req_len, TBG_VALUE("Connection"),
-						  TBG_VALUE("Accept-Encoding")))
+	if (one->by_encoding && tbg_elements_have(req, req_len, TBG_SLICE("Connection"),
+						  TBG_SLICE("Accept-Encoding")))
 		return -1;		/* see http/vary.c */
 	while (one->by_encoding && tbg_field_next(req, req_len, &at, &name, &v)) {
-		if (!tbg_value_is(name, "Accept-Encoding"))
+		if (!tbg_slice_is(name, "Accept-Encoding"))
 			continue;
 		if (present || !v.len)
 			return -1;

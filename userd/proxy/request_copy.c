@@ -25,7 +25,7 @@ static char *text_add(char *at, const char *b, size_t len)
  * path is "/" (RFC 9110 4.2.3). A folder's index is part of the target unless the
  * server is a program's: it receives both.
  */
-static void uri_make(struct tbg_transfer *x, struct tbg_value target)
+static void uri_make(struct tbg_transfer *x, struct tbg_slice target)
 {
 	bool names = x->index && x->upstream->terms.protocol == TBG_PROTOCOL_HTTP;
 	size_t index_len = names ? strlen(x->index) : 0, n = x->host.len;
@@ -34,7 +34,7 @@ static void uri_make(struct tbg_transfer *x, struct tbg_value target)
 	/* a folder whose name ends in a dot segment */
 	bool slash = names && path_len && target.text[path_len - 1] != '/';
 	const char *authority = x->host.text, *port;
-	struct tbg_value named = tbg_forward_host(&x->asks);
+	struct tbg_slice named = tbg_forward_host(&x->asks);
 	bool https = tbg_forward_https(&x->asks);
 	char *uri, *at;
 
@@ -49,31 +49,31 @@ static void uri_make(struct tbg_transfer *x, struct tbg_value target)
 	at = text_add(at, x->index, index_len);
 	at = text_add(at, mark, target.len - path_len);
 	x->text.len = at - x->text.text;
-	x->host = (struct tbg_value){ uri, n };
-	if (tbg_value_same(named, x->host))
+	x->host = (struct tbg_slice){ uri, n };
+	if (tbg_slice_same(named, x->host))
 		named.len = 0;
 	x->uri = (struct tbg_uri){ uri, at - uri, n, x->upstream->id, https, named };
-	x->target = (struct tbg_value){ uri + n, at - uri - n };
+	x->target = (struct tbg_slice){ uri + n, at - uri - n };
 }
 
 /* The target in origin form (RFC 9112 3.2.1): what follows the authority; or "*". */
-static struct tbg_value origin_form(const struct tbg_message *m, struct tbg_value t)
+static struct tbg_slice origin_form(const struct tbg_message *m, struct tbg_slice t)
 {
 	const char *at = t.text, *end = t.text + t.len;
 
 	if (m->asterisk)
-		return TBG_VALUE("*");
+		return TBG_SLICE("*");
 	if (!t.len || *at == '/')
 		return t;
 	at = memchr(at, ':', t.len);
 	for (at = at ? at + 3 : end; at < end && *at != '/' && *at != '?'; at++)
 		;
-	return (struct tbg_value){ at, end > at ? end - at : 0 };
+	return (struct tbg_slice){ at, end > at ? end - at : 0 };
 }
 
-struct tbg_value tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_text t)
+struct tbg_slice tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_text t)
 {
-	return (struct tbg_value){ x->req + t.off, t.off ? t.len : 0 };
+	return (struct tbg_slice){ x->req + t.off, t.off ? t.len : 0 };
 }
 
 /* Whether the client offers to go on in another protocol. */
@@ -83,10 +83,10 @@ static bool upgrades(const struct tbg_transfer *x)
 
 	return x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
 	       x->m.method == TBG_METHOD_GET && x->m.minor &&
-	       tbg_fields_have(fields, TBG_NAME_CONNECTION, TBG_VALUE("Upgrade")) &&
+	       tbg_fields_have(fields, TBG_NAME_CONNECTION, TBG_SLICE("Upgrade")) &&
 	       tbg_name_in(TBG_NAME_UPGRADE, fields->has) &&
 	       /* an offer that may be ignored */
-	       !tbg_fields_have(fields, TBG_NAME_UPGRADE, TBG_VALUE("h2c"));
+	       !tbg_fields_have(fields, TBG_NAME_UPGRADE, TBG_SLICE("h2c"));
 }
 
 /* A trusted proxy's, or one of our own. */
@@ -99,7 +99,7 @@ static void request_id_take(struct tbg_transfer *x)
 		return;
 	}
 	tbg_request_id_make(x->id_made);
-	x->request_id = (struct tbg_value){ x->id_made, TBG_REQUEST_ID_MADE };
+	x->request_id = (struct tbg_slice){ x->id_made, TBG_REQUEST_ID_MADE };
 }
 
 /*
@@ -134,7 +134,7 @@ static void odd_names_drop(struct tbg_fields *f)
 static void encodings_join(struct tbg_transfer *x)
 {
 	size_t from = x->text.len;
-	struct tbg_value one;
+	struct tbg_slice one;
 	uint32_t nr = 0;
 
 	if (!tbg_name_in(TBG_NAME_ACCEPT_ENCODING, x->asks.has))
@@ -143,7 +143,7 @@ static void encodings_join(struct tbg_transfer *x)
 		x->text.len = from;
 		return;
 	}
-	one = (struct tbg_value){ x->text.text + from, x->text.len - from };
+	one = (struct tbg_slice){ x->text.text + from, x->text.len - from };
 	for (uint32_t i = 0; i < x->asks.nr; i++) {
 		if (x->asks.all[i].id == TBG_NAME_ACCEPT_ENCODING) {
 			if (!one.len)
@@ -163,9 +163,9 @@ bool tbg_transfer_request_read(struct tbg_transfer *x)
 	const char *lf = memchr(line, '\n', end - line);
 	const char *space = memchr(line, ' ', end - line);
 
-	x->method = (struct tbg_value){ line, space - line };
+	x->method = (struct tbg_slice){ line, space - line };
 	x->host = tbg_transfer_text_of(x, x->m.host);
-	x->fields = (struct tbg_value){ lf + 1, end - lf - 1 };
+	x->fields = (struct tbg_slice){ lf + 1, end - lf - 1 };
 	if (tbg_fields_read(&x->asks, x->fields.text, x->fields.len) < 0)
 		return false;
 	request_id_take(x);

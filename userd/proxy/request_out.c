@@ -49,7 +49,7 @@ static void head_make(struct tbg_transfer *x)
 		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
 	}
 	if (x->asked & TBG_ASKED_REST && tbg_part_rest(x->part, range, &f.if_range))
-		f.range = (struct tbg_value){ range, strlen(range) };
+		f.range = (struct tbg_slice){ range, strlen(range) };
 	else
 		x->asked &= ~TBG_ASKED_REST;
 	x->up_head.len = 0;

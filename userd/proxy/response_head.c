@@ -12,16 +12,16 @@
 #include "store/partials.h"
 #include "proxy/fetch_internal.h"
 
-struct tbg_value tbg_fetch_reason_of(const struct tbg_transfer *x)
+struct tbg_slice tbg_fetch_reason_of(const struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
 	const char *usual;
 
 	if (r->reason.len || !x->protocol->runs_programs)
-		return (struct tbg_value){
+		return (struct tbg_slice){
 			(char *)x->o->head + r->reason.off, r->reason.len };
 	usual = tbg_status_text(r->status);
-	return (struct tbg_value){ usual, strlen(usual) };
+	return (struct tbg_slice){ usual, strlen(usual) };
 }
 
 /* An answer that is no program's, but our gateway's for one that has failed. */
@@ -58,7 +58,7 @@ static enum tbg_transfer_phase hidden(struct tbg_transfer *x, bool told)
 static void answer_begin(struct tbg_transfer *x, bool known)
 {
 	const struct tbg_response *r = &x->r;
-	struct tbg_value reason = tbg_fetch_reason_of(x);
+	struct tbg_slice reason = tbg_fetch_reason_of(x);
 	struct tbg_lines lines = { 0 };
 	struct tbg_response_plan d = {
 		.status = r->status, .reason = reason.text,

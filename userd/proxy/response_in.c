@@ -69,7 +69,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
 	struct tbg_lines lines = { 0 };
-	struct tbg_value v = tbg_fetch_reason_of(x);
+	struct tbg_slice v = tbg_fetch_reason_of(x);
 	struct tbg_response_directives terms = x->terms;
 	struct tbg_stored *s = NULL;
 	struct tbg_byte_chain *body = NULL;
@@ -141,7 +141,7 @@ void tbg_fetch_outdate(struct tbg_transfer *x)
 static void trailer_take(struct tbg_transfer *x)
 {
 	if (x->frame.trailer_len &&
-	    tbg_fields_have(&x->asks, TBG_NAME_TE, TBG_VALUE("trailers")))
+	    tbg_fields_have(&x->asks, TBG_NAME_TE, TBG_SLICE("trailers")))
 		tbg_forward_trailer(&x->trailer, x->frame.trailer, x->frame.trailer_len, &x->says,
 				    true);
 }
@@ -370,10 +370,10 @@ static bool is_offered(const struct tbg_transfer *x)
 		.b = (const char *)x->o->head + x->r.fields_off,
 		.len = x->r.len - x->r.fields_off,
 	};
-	struct tbg_value one;
+	struct tbg_slice one;
 	bool any = false;
 
-	while (tbg_elements_next(&all, TBG_VALUE("Upgrade"), &one)) {
+	while (tbg_elements_next(&all, TBG_SLICE("Upgrade"), &one)) {
 		any = true;
 		if (!tbg_fields_have(&x->asks, TBG_NAME_UPGRADE, one))
 			return false;

@@ -11,12 +11,12 @@
 #define CONTROL "Cache-Control: "
 
 /* Each line of these stands for itself: one more takes nothing away. */
-static bool repeatable(struct tbg_value name)
+static bool repeatable(struct tbg_slice name)
 {
-	return tbg_value_is(name, "Set-Cookie") || tbg_value_is(name, "Link");
+	return tbg_slice_is(name, "Set-Cookie") || tbg_slice_is(name, "Link");
 }
 
-static bool begins(struct tbg_value v, const char *word)
+static bool begins(struct tbg_slice v, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -31,9 +31,9 @@ static bool begins(struct tbg_value v, const char *word)
 static bool for_one_client(const char *fields, size_t len)
 {
 	struct tbg_elements e = { .b = fields, .len = len };
-	struct tbg_value one;
+	struct tbg_slice one;
 
-	while (tbg_elements_next(&e, TBG_VALUE("Cache-Control"), &one))
+	while (tbg_elements_next(&e, TBG_SLICE("Cache-Control"), &one))
 		if (begins(one, "private") || begins(one, "no-store"))
 			return true;
 	return false;
@@ -51,7 +51,7 @@ static void control_remove(struct tbg_site_fields *f)
 void tbg_site_fields_make(struct tbg_site_fields *ret, const struct tbg_location *location,
 			  unsigned int status, const char *fields, size_t len)
 {
-	struct tbg_value type = { "", 0 };
+	struct tbg_slice type = { "", 0 };
 	char text[128];
 
 	ret->lines[0] = ret->len = 0;
@@ -76,15 +76,15 @@ void tbg_site_fields_error(struct tbg_site_fields *ret, const struct tbg_locatio
 	ret->len = tbg_location_fields(location, status, type, ret->lines);
 }
 
-bool tbg_site_fields_replace(const struct tbg_site_fields *f, struct tbg_value name)
+bool tbg_site_fields_replace(const struct tbg_site_fields *f, struct tbg_slice name)
 {
-	struct tbg_value own, v;
+	struct tbg_slice own, v;
 	size_t at = 0;
 
-	if (f->control && (tbg_value_is(name, "Expires") || tbg_value_is(name, "Pragma")))
+	if (f->control && (tbg_slice_is(name, "Expires") || tbg_slice_is(name, "Pragma")))
 		return true;
 	while (tbg_field_next(f->lines, f->len, &at, &own, &v))
-		if (tbg_value_same(own, name))
+		if (tbg_slice_same(own, name))
 			return !repeatable(name);
 	return false;
 }

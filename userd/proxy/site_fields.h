@@ -28,6 +28,6 @@ void tbg_site_fields_error(struct tbg_site_fields *ret, const struct tbg_locatio
 			   unsigned int status, const char *type);
 
 /* Whether one of them stands in place of a field of the response. */
-bool tbg_site_fields_replace(const struct tbg_site_fields *f, struct tbg_value name);
+bool tbg_site_fields_replace(const struct tbg_site_fields *f, struct tbg_slice name);
 
 #endif

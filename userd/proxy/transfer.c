@@ -292,11 +292,11 @@ static bool transfer_start(struct tbg_worker *w, struct tbg_conn *c, const struc
 
 static bool stays_behind(const struct tbg_field_line *f)
 {
-	static const struct tbg_value content = TBG_VALUE("Content-");
+	static const struct tbg_slice content = TBG_SLICE("Content-");
 
 	return tbg_name_in(f->id, STAYS_BEHIND) ||
 	       (f->name.len > content.len &&
-		tbg_value_same((struct tbg_value){ f->name.text, content.len }, content));
+		tbg_slice_same((struct tbg_slice){ f->name.text, content.len }, content));
 }
 
 /* The request that the program's path stands for: ours, without the body. */
@@ -306,7 +306,7 @@ static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
 	tbg_lines_put(ret, x->sent_on, strlen(x->sent_on));
 	tbg_lines_add(ret, " HTTP/1.%u\r\n", x->m.minor);
 	if (x->m.host.off)
-		tbg_lines_field(ret, TBG_VALUE("Host"), x->host);
+		tbg_lines_field(ret, TBG_SLICE("Host"), x->host);
 	for (uint32_t i = 0; i < x->asks.nr; i++)
 		if (!stays_behind(&x->asks.all[i]))
 			tbg_lines_field(ret, x->asks.all[i].name, x->asks.all[i].value);

@@ -112,9 +112,9 @@ struct tbg_transfer {
 	char *req;			/* its head as received, in text */
 	struct tbg_lines text;
 	struct tbg_message m;		/* expect_continue: the client waits for a 100 yet */
-	struct tbg_value method, target, host, fields;
+	struct tbg_slice method, target, host, fields;
 	struct tbg_fields asks;		/* the lines of fields */
-	struct tbg_value request_id;	/* in text, or */
+	struct tbg_slice request_id;	/* in text, or */
 	char id_made[TBG_REQUEST_ID_MADE + 1];
 	struct tbg_upstream *upstream;
 	const struct tbg_protocol_ops *protocol;	/* that it speaks */

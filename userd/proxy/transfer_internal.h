@@ -22,7 +22,7 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 				      const struct tbg_reading *reading);
 
 /* request_copy.c */
-struct tbg_value tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_text t);
+struct tbg_slice tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_text t);
 bool tbg_transfer_request_read(struct tbg_transfer *x);
 /* The settings of the location that programs receive. False: no memory. */
 bool tbg_transfer_script_read(struct tbg_transfer *x, const struct tbg_location *l);

@@ -103,7 +103,7 @@ static void withdraw_uri(struct tbg_transfer *x, const struct tbg_lines *uri)
 static bool reference_of(const struct tbg_transfer *x, const char *name,
 			 const char *fields, size_t len, struct tbg_lines *ret)
 {
-	struct tbg_value base = { x->uri.text, x->uri.len }, v;
+	struct tbg_slice base = { x->uri.text, x->uri.len }, v;
 
 	return tbg_field_find(fields, len, name, &v) && v.len &&
 	       tbg_uri_reference_resolve(ret, base, x->uri.https, x->uri.path_off, v);
@@ -141,7 +141,7 @@ void tbg_fetch_withdraw(struct tbg_transfer *x, const char *fields, size_t len)
 static bool differs(const struct tbg_stored *s, const char *name,
 		    const char *fields, size_t len)
 {
-	struct tbg_value ours, theirs;
+	struct tbg_slice ours, theirs;
 
 	return tbg_field_find(fields, len, name, &theirs) &&
 	       (!tbg_field_find(s->head, s->head_len, name, &ours) ||
@@ -150,7 +150,7 @@ static bool differs(const struct tbg_stored *s, const char *name,
 
 bool tbg_fetch_of_another(const struct tbg_stored *s, const char *fields, size_t len)
 {
-	struct tbg_value v;
+	struct tbg_slice v;
 
 	if (tbg_field_find(fields, len, "ETag", &v))
 		return differs(s, "ETag", fields, len);
@@ -232,7 +232,7 @@ enum tbg_transfer_phase tbg_fetch_validated(struct tbg_transfer *x)
 static bool head_is_of(const struct tbg_transfer *x, const struct tbg_stored *s,
 		       const char *fields, size_t len)
 {
-	struct tbg_value tag;
+	struct tbg_slice tag;
 
 	return !differs(s, "ETag", fields, len) && !differs(s, "Last-Modified", fields, len) &&
 	       (!x->r.has_length || x->r.content_length == s->body->len) &&

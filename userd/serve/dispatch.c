@@ -221,7 +221,7 @@ static void parts_own(struct tbg_answer *ret, struct tbg_parts *p)
 
 /* Several parts, of a representation with this tag. False: no memory. */
 static bool answer_parts(struct tbg_answer *ret, const struct tbg_ranges *ranges,
-			 const struct tbg_value *type, const struct tbg_value *tag)
+			 const struct tbg_slice *type, const struct tbg_slice *tag)
 {
 	struct tbg_parts *p = tbg_parts_new(ranges, type->text, type->len,
 					    tag->text, tag->len);
@@ -239,7 +239,7 @@ static bool answer_parts(struct tbg_answer *ret, const struct tbg_ranges *ranges
 }
 
 void tbg_answer_range(const struct tbg_ask *ask, struct tbg_answer *ret, uint64_t size,
-		      const struct tbg_value *type, const struct tbg_value *tag)
+		      const struct tbg_slice *type, const struct tbg_slice *tag)
 {
 	struct tbg_ranges ranges;
 	unsigned int status = tbg_ranges_open(&ranges, ask->range.text,
@@ -278,7 +278,7 @@ static void object_range(const struct tbg_ask *ask, struct tbg_object *o,
 	const struct tbg_blob *blob = o->blob;
 	size_t head_len = blob->part[TBG_PART_HEAD].len;
 	const char *head = (const char *)blob->data;
-	struct tbg_value tag = { o->etag, o->etag_len }, type = { "", 0 };
+	struct tbg_slice tag = { o->etag, o->etag_len }, type = { "", 0 };
 
 	if (blob->part[TBG_PART_GET].status != 200 ||
 	    !tbg_route_range_counts(ask, &tag, tbg_file_strong_s(o->modified_s, o->file.mtime_ns,

@@ -33,8 +33,8 @@ struct tbg_ask {
 	const char *query;		/* NULL: none */
 	size_t query_len;
 	struct tbg_conditions conditions;
-	struct tbg_value range, if_range;
-	struct tbg_value accept_encoding;
+	struct tbg_slice range, if_range;
+	struct tbg_slice accept_encoding;
 	bool may_wait;			/* for what is made aside */
 	const struct tbg_made *made;	/* what has been; or NULL */
 };

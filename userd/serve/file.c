@@ -27,7 +27,7 @@
 #define CHANGE_TRIES 10		/* a file that changes while it is read */
 #define REFUSED_NS   1000000000ull	/* before a variant is made again */
 
-bool tbg_route_range_counts(const struct tbg_ask *ask, const struct tbg_value *tag,
+bool tbg_route_range_counts(const struct tbg_ask *ask, const struct tbg_slice *tag,
 			    int64_t strong_s)
 {
 	return ask->range.text && ask->method == TBG_METHOD_GET &&
@@ -39,7 +39,7 @@ static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 			struct tbg_answer *ret)
 {
 	struct tbg_reply *r = &ret->reply;
-	struct tbg_value tag = { f->etag, strlen(f->etag) }, type;
+	struct tbg_slice tag = { f->etag, strlen(f->etag) }, type;
 	unsigned int status = tbg_conditions_eval(&ask->conditions, tag.text,
 						  tag.len, f->modified_s);
 
@@ -64,7 +64,7 @@ static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 		r->length = -1;
 		ret->body_len = ret->fd_len = 0;
 	} else if (tbg_route_range_counts(ask, &tag, f->strong_s)) {
-		type = (struct tbg_value){ f->type, f->type ? strlen(f->type) : 0 };
+		type = (struct tbg_slice){ f->type, f->type ? strlen(f->type) : 0 };
 		tbg_answer_range(ask, ret, f->size, &type, &tag);
 	}
 }

@@ -29,11 +29,11 @@ void tbg_answer_instead(struct tbg_answer *ret, unsigned int status);
  * or ret->fd, whole.
  */
 void tbg_answer_range(const struct tbg_ask *ask, struct tbg_answer *ret, uint64_t size,
-		      const struct tbg_value *type, const struct tbg_value *tag);
+		      const struct tbg_slice *type, const struct tbg_slice *tag);
 
 /* file.c */
 /* Whether Range is to be looked at: of GET alone, and with If-Range's leave. */
-bool tbg_route_range_counts(const struct tbg_ask *ask, const struct tbg_value *tag,
+bool tbg_route_range_counts(const struct tbg_ask *ask, const struct tbg_slice *tag,
 			    int64_t strong_s);
 void tbg_candidate_make(struct candidate *c, const struct tbg_site *site, const char *folder,
 			size_t len, const char *index);

@@ -52,7 +52,7 @@ void tbg_request_id_make(char ret[TBG_REQUEST_ID_MADE + 1])
 		 (unsigned long long)spread(thread + nr));
 }
 
-bool tbg_request_id_valid(struct tbg_value id)
+bool tbg_request_id_valid(struct tbg_slice id)
 {
 	for (size_t i = 0; i < id.len; i++)
 		if (id.text[i] <= ' ' || id.text[i] > '~' || id.text[i] == '"' || id.text[i] == '\\')
@@ -63,7 +63,7 @@ bool tbg_request_id_valid(struct tbg_value id)
 /* --- the client ---------------------------------------------------------- */
 
 /* "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]:80", all but the port. */
-static bool address_take(struct tbg_value v, char ret[INET6_ADDRSTRLEN])
+static bool address_take(struct tbg_slice v, char ret[INET6_ADDRSTRLEN])
 {
 	unsigned char bytes[sizeof(struct in6_addr)];
 	const char *end = v.text + v.len, *colon;
@@ -87,13 +87,13 @@ static bool address_take(struct tbg_value v, char ret[INET6_ADDRSTRLEN])
 }
 
 /* for= of an element of Forwarded (RFC 7239 4), without its quotes; len 0: none. */
-static struct tbg_value for_of(struct tbg_value element)
+static struct tbg_slice for_of(struct tbg_slice element)
 {
 	const char *at = element.text, *end = at + element.len;
 
 	while (at < end) {
 		const char *semi = memchr(at, ';', end - at) ?: end;
-		struct tbg_value v = { at + 4, semi - at - 4 };
+		struct tbg_slice v = { at + 4, semi - at - 4 };
 
 		while (at < semi && *at == ' ')
 			at++, v.text++, v.len--;
@@ -104,12 +104,12 @@ static struct tbg_value for_of(struct tbg_value element)
 		}
 		at = semi + 1;
 	}
-	return (struct tbg_value){ "", 0 };
+	return (struct tbg_slice){ "", 0 };
 }
 
 /* How many elements of a list there are, the last HOPS_MAX of them in ret, in turn. */
-static unsigned int hops_read(const char *head, size_t len, struct tbg_value name,
-			      struct tbg_value ret[HOPS_MAX])
+static unsigned int hops_read(const char *head, size_t len, struct tbg_slice name,
+			      struct tbg_slice ret[HOPS_MAX])
 {
 	struct tbg_elements e = { .b = head, .len = len };
 	unsigned int nr = 0;
@@ -122,13 +122,13 @@ static unsigned int hops_read(const char *head, size_t len, struct tbg_value nam
 static void client_find(struct tbg_forwarded *ret, const struct tbg_location *l, const char *head,
 			size_t len)
 {
-	struct tbg_value hops[HOPS_MAX], one;
+	struct tbg_slice hops[HOPS_MAX], one;
 	char address[INET6_ADDRSTRLEN];
-	unsigned int nr = hops_read(head, len, TBG_VALUE("X-Forwarded-For"), hops), left;
+	unsigned int nr = hops_read(head, len, TBG_SLICE("X-Forwarded-For"), hops), left;
 	bool standard = !nr;
 
 	if (standard)
-		nr = hops_read(head, len, TBG_VALUE("Forwarded"), hops);
+		nr = hops_read(head, len, TBG_SLICE("Forwarded"), hops);
 	for (left = nr < HOPS_MAX ? nr : HOPS_MAX; left; left--) {
 		one = hops[--nr % HOPS_MAX];
 		if (!address_take(standard ? for_of(one) : one, address))
@@ -143,22 +143,22 @@ static void client_find(struct tbg_forwarded *ret, const struct tbg_location *l,
 
 /* The parts of a request's head. */
 struct asked {
-	struct tbg_value target, host;
+	struct tbg_slice target, host;
 	const char *fields;
 };
 
 /* An absolute target's authority, in place of Host (RFC 9112 3.2.2); len 0: none. */
-static struct tbg_value authority_of(struct tbg_value target)
+static struct tbg_slice authority_of(struct tbg_slice target)
 {
 	static const char scheme[] = "http://";
 	size_t skip = strlen(scheme);
 	const char *at = target.text + skip, *end;
 
 	if (target.len <= skip || strncasecmp(target.text, scheme, skip))
-		return (struct tbg_value){ "", 0 };
+		return (struct tbg_slice){ "", 0 };
 	for (end = at; end < target.text + target.len && !strchr("/?", *end); end++)
 		;
-	return (struct tbg_value){ at, end - at };
+	return (struct tbg_slice){ at, end - at };
 }
 
 /* False: the head is none. */
@@ -211,7 +211,7 @@ void tbg_forwarded_read(struct tbg_forwarded *ret, const struct tbg_sites *sites
 		   size_t len, const char *peer)
 {
 	const struct tbg_location *l;
-	struct tbg_value id = { "", 0 };
+	struct tbg_slice id = { "", 0 };
 	const char *fields;
 
 	*ret->client = *ret->id = 0;

@@ -30,7 +30,7 @@ bool tbg_trusts(const struct tbg_location *l, const char *peer);
 /* Unique, not secret. Any thread. */
 void tbg_request_id_make(char ret[TBG_REQUEST_ID_MADE + 1]);
 /* Whether a proxy's may be taken over: 1 to TBG_REQUEST_ID_MAX visible bytes. */
-bool tbg_request_id_valid(struct tbg_value id);
+bool tbg_request_id_valid(struct tbg_slice id);
 
 /* The site of a request, by its head as received. Never NULL: that of hosts nobody has. */
 const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const char *head,

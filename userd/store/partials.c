@@ -21,14 +21,14 @@ uint64_t tbg_part_from(const struct tbg_stored *s)
 }
 
 /* The strong entity tag of field lines. False: they have none. */
-static bool strong_tag(const char *fields, size_t len, struct tbg_value *ret)
+static bool strong_tag(const char *fields, size_t len, struct tbg_slice *ret)
 {
 	return tbg_field_find(fields, len, "ETag", ret) && ret->len > 1 &&
 	       ret->text[0] == '"';
 }
 
 bool tbg_part_rest(const struct tbg_stored *part, char ret[64],
-		   struct tbg_value *ret_if_range)
+		   struct tbg_slice *ret_if_range)
 {
 	uint64_t from = part->terms.part_from, end = from + part->terms.part_len;
 
@@ -49,7 +49,7 @@ bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_response_dir
 {
 	uint64_t from = part->terms.part_from, end = from + part->terms.part_len;
 	uint64_t more_end = t->part_from + t->part_len;
-	struct tbg_value ours, theirs;
+	struct tbg_slice ours, theirs;
 
 	if (t->status != 206 || t->size != part->terms.size ||
 	    t->part_from > end || more_end < from)

@@ -24,7 +24,7 @@ uint64_t tbg_part_from(const struct tbg_stored *s);
  * nothing says for certain that the rest will be of the same representation.
  */
 bool tbg_part_rest(const struct tbg_stored *part, char ret[64],
-		   struct tbg_value *ret_if_range);
+		   struct tbg_slice *ret_if_range);
 
 /*
  * Whether a 206 of those terms and field lines is of the same representation as

@@ -32,11 +32,11 @@
 static bool varies_by_encoding(const char *head, size_t len)
 {
 	struct tbg_elements all = { .b = head, .len = len };
-	struct tbg_value one, more;
+	struct tbg_slice one, more;
 
-	return tbg_elements_next(&all, TBG_VALUE("Vary"), &one) &&
-	       tbg_value_is(one, "Accept-Encoding") &&
-	       !tbg_elements_next(&all, TBG_VALUE("Vary"), &more);
+	return tbg_elements_next(&all, TBG_SLICE("Vary"), &one) &&
+	       tbg_slice_is(one, "Accept-Encoding") &&
+	       !tbg_elements_next(&all, TBG_SLICE("Vary"), &more);
 }
 
 struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const char *reason,
@@ -157,7 +157,7 @@ struct entry *tbg_store_entry_like(struct entry *e, const struct tbg_uri *u, uin
 struct entry *tbg_store_entry_find(struct tbg_store *s, const struct tbg_uri *u,
 				   uint64_t hash[2])
 {
-	const struct tbg_value *host = &u->proxy_host;
+	const struct tbg_slice *host = &u->proxy_host;
 	struct entry *e;
 
 	tbg_store_uri_hash(s->key, u, hash);

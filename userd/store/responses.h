@@ -102,7 +102,7 @@ struct tbg_uri {
 	uint32_t upstream;	/* which has answered; each upstream has responses of its own */
 	/* as a trusted proxy says; whatever withdraws a URI withdraws all of these */
 	bool https;
-	struct tbg_value proxy_host;	/* the host it names, if another; len 0: none */
+	struct tbg_slice proxy_host;	/* the host it names, if another; len 0: none */
 };
 
 /* budget: bytes of all that is stored; key: of the hash. */

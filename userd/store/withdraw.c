@@ -142,7 +142,7 @@ static bool takes_host(const struct entry *e, const struct pick *p)
 	       host_is(e->uri + e->len, e->proxy_host_len, p);
 }
 
-static bool word_has(struct tbg_value v, const char *word, size_t len)
+static bool word_has(struct tbg_slice v, const char *word, size_t len)
 {
 	const char *p = v.text, *end = v.text + v.len;
 
@@ -160,11 +160,11 @@ static bool word_has(struct tbg_value v, const char *word, size_t len)
 
 static bool stored_tagged(const struct tbg_stored *one, const char *tag)
 {
-	struct tbg_value name, v;
+	struct tbg_slice name, v;
 	size_t at = 0;
 
 	while (tbg_field_next(one->head, one->head_len, &at, &name, &v))
-		if (tbg_value_is(name, "Surrogate-Key") &&
+		if (tbg_slice_is(name, "Surrogate-Key") &&
 		    word_has(v, tag, strlen(tag)))
 			return true;
 	return false;
