@@ -19,8 +19,8 @@
 #include "maps.bpf.h"
 
 /* 1: the tier can end connections, and answers requests that end them. */
-#ifndef TBG_ENDS
-#define TBG_ENDS 0
+#ifndef TBG_MAY_CLOSE
+#define TBG_MAY_CLOSE 0
 #endif
 
 /* Whether sock looks up a request of len bytes at all. 0 or a why. */
@@ -125,7 +125,7 @@ static __always_inline __u64 tbg_age_text(__u64 age, __u32 len)
  */
 __attribute__((noinline)) int tbg_find_parse(struct tbg_scratch *s, __u32 len)
 {
-	return s ? tbg_request_scan(&s->head, &s->scan, len, TBG_ENDS, &s->req) : TBG_WHY_OFF;
+	return s ? tbg_request_scan(&s->head, &s->scan, len, TBG_MAY_CLOSE, &s->req) : TBG_WHY_OFF;
 }
 
 /* The site of the request's host, into s->vhost. */

@@ -17,7 +17,7 @@
 
 /* The ends of a connection, and the VRF that they are in: index of its device, or 0. */
 struct tbg_tcb_key {
-	struct tbg_flow_key ends;
+	struct tbg_flow_key flow;
 	__u32 vrf;
 };
 

@@ -69,7 +69,7 @@ struct tbg_scan {
 	__u64 len;
 	__u64 seen;
 	__u64 flags;			/* TBG_REQ_*, but for those in seen */
-	__u64 ends;			/* 1: the tier can end a connection */
+	__u64 may_close;		/* 1: the tier can end a connection */
 	__u64 path, query, host, inm, ims, ae; /* offset << 16 | length */
 	__u64 why;			/* at the end; TBG_SCAN_DONE: accepted */
 };
@@ -222,7 +222,7 @@ __tbg_inline int tbg_request_line(const struct tbg_head *h, struct tbg_scan *s)
 		return TBG_WHY_SPLIT;
 	if ((w & tbg_word_low(6)) != TBG_TEXT(" HTTP/"))
 		return TBG_WHY_GRAMMAR;
-	if (w == TBG_TEXT(" HTTP/1.") && h->b[end + 8] == '0' && s->ends)
+	if (w == TBG_TEXT(" HTTP/1.") && h->b[end + 8] == '0' && s->may_close)
 		s->flags |= TBG_REQ_OLD;
 	else if (w != TBG_TEXT(" HTTP/1.") || h->b[end + 8] != '1')
 		return TBG_WHY_VERSION;
@@ -379,13 +379,13 @@ __tbg_inline int tbg_conn_keep(const struct tbg_head *h, struct tbg_scan *s, __u
 {
 	__u64 w = tbg_word(h->b + from) | 0x20 * TBG_ONES;
 
-	if (s->ends && n == 5 && (w & tbg_word_low(5)) == TBG_TEXT("close")) {
+	if (s->may_close && n == 5 && (w & tbg_word_low(5)) == TBG_TEXT("close")) {
 		s->flags |= TBG_REQ_CLOSE;
 		return 0;
 	}
 	if (!tbg_conn_keeps(h, from, n))
 		return 1;
-	if (s->ends && n == 10)
+	if (s->may_close && n == 10)
 		s->flags |= TBG_REQ_KEEP;
 	return 0;
 }
@@ -560,14 +560,14 @@ static __attribute__((unused)) long tbg_line_step(__u32 i, void *arg)
 
 /* tbg_request_parse(), and for a tier that can end connections. */
 __tbg_inline int tbg_request_scan(const struct tbg_head *h, struct tbg_scan *s,
-				  __u32 len, int ends, struct tbg_req *ret)
+				  __u32 len, int may_close, struct tbg_req *ret)
 {
 	struct tbg_walk walk = { h, s };
 	int why;
 
 	if (len > TBG_REQ_MAX)
 		return TBG_WHY_GRAMMAR;
-	*s = (struct tbg_scan){ .len = len, .ends = ends, .why = TBG_WHY_SPLIT };
+	*s = (struct tbg_scan){ .len = len, .may_close = may_close, .why = TBG_WHY_SPLIT };
 	why = tbg_request_line(h, s);
 	if (why)
 		return why;

@@ -88,7 +88,7 @@ static __always_inline __u64 tbg_pair(__u32 low, __u32 high)
 static __attribute__((noinline)) __u64
 tbg_cookie_mask(const struct tbg_tcb_key *k, const struct tbg_knob *knob, struct tbg_sip *ret)
 {
-	const struct tbg_flow_key *e = &k->ends;
+	const struct tbg_flow_key *e = &k->flow;
 	struct tbg_sip s = {
 		.v0 = knob->cookie[0] ^ 0x736f6d6570736575ull,
 		.v1 = knob->cookie[1] ^ 0x646f72616e646f6dull,

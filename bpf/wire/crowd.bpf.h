@@ -27,7 +27,7 @@ static __attribute__((noinline)) int tbg_crowd_full(const struct tbg_tcb_key *ke
 
 	if (!knob || !knob->crowd_most)
 		return 0;
-	tbg_rate_client(&knob->rate, key->ends.remote, client.address);
+	tbg_rate_client(&knob->rate, key->flow.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);
 	return (__s32)((nr ? *nr : 0) + tbg_crowd_held(&client)) >= (__s32)knob->crowd_most;
 }
@@ -41,7 +41,7 @@ static __attribute__((noinline)) int tbg_crowd_join(const struct tbg_tcb_key *ke
 
 	if (!knob || !knob->crowd_most)
 		return 0;
-	tbg_rate_client(&knob->rate, key->ends.remote, client.address);
+	tbg_rate_client(&knob->rate, key->flow.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);
 	if (!nr) {
 		bpf_map_update_elem(&tbg_crowds, &client, &none, BPF_NOEXIST);
@@ -61,7 +61,7 @@ static __attribute__((noinline)) int tbg_crowd_leave(const struct tbg_tcb_key *k
 
 	if (!knob)
 		return 0;
-	tbg_rate_client(&knob->rate, key->ends.remote, client.address);
+	tbg_rate_client(&knob->rate, key->flow.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);
 	if (nr && (__s32)__sync_fetch_and_add(nr, -1) <= 1)
 		bpf_map_delete_elem(&tbg_crowds, &client);

@@ -215,7 +215,7 @@ __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 	return -1;
 }
 
-#if TBG_ENDS
+#if TBG_MAY_CLOSE
 /* The reply of r, whose part is known, gets the line that tells how the connection goes on. */
 static __always_inline void tbg_reply_persist(struct tbg_reply *r, const struct tbg_blob *b,
 					      enum tbg_persist persist)
@@ -477,7 +477,7 @@ __attribute__((noinline)) int tbg_reply_write(struct tbg_frame *frame,
 	sum = (__u32)to + (0xffff - (__u32)from);
 	r->sum_at = end;
 	r->sum = to;
-#if TBG_ENDS
+#if TBG_MAY_CLOSE
 	if (line) {
 		from = tbg_reply_line(frame, s, off, sum);
 		if (from < 0)

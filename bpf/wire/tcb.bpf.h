@@ -122,7 +122,7 @@ static __always_inline void tbg_tcb_key_of(struct __sk_buff *skb,
 
 	if (knob->vrfs)
 		vrf = bpf_map_lookup_elem(&tbg_vrfs, &ifindex);
-	ret->ends = p->key;
+	ret->flow = p->key;
 	ret->vrf = vrf ? *vrf : 0;
 }
 

@@ -3,7 +3,7 @@
  * The wire tier as one object, where the kernel can make a socket late (6.9): a
  * connection is wire's or the kernel's, never both.
  */
-#define TBG_ENDS 1
+#define TBG_MAY_CLOSE 1
 #include "ingress.bpf.c"
 #include "push.bpf.c"
 

@@ -295,7 +295,7 @@ static const char *fault_of(struct frame *f, const struct peer *p, int outcome)
 /* What ends the client's repeats of a request leaves the reply to our timer. */
 static bool is_cared_for(const struct peer *p)
 {
-	struct tbg_tcb_key key = { .ends = key_of(p) };
+	struct tbg_tcb_key key = { .flow = key_of(p) };
 	uint32_t value;
 
 	return !after(m.snd, m.acked) ||
@@ -305,7 +305,7 @@ static bool is_cared_for(const struct peer *p)
 /* How the connection itself differs from the model's. */
 static const char *differs(const struct peer *p)
 {
-	struct tbg_tcb_key key = { .ends = key_of(p) };
+	struct tbg_tcb_key key = { .flow = key_of(p) };
 	struct tbg_tcb t;
 	bool there = !bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_tcbs), &key, &t);
 
@@ -352,14 +352,14 @@ static void begin(struct peer *p, uint32_t nr)
 	t.snd_nxt = t.acked = m.snd;
 	t.born_ms = t.seen_ms;
 	t.tsval = t.born_ms + t.tsoff;
-	key = (struct tbg_tcb_key){ .ends = key_of(p) };
+	key = (struct tbg_tcb_key){ .flow = key_of(p) };
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_tcbs), &key, &t, 0);
 }
 
 /* Nothing is left of it, whatever it is now. */
 static void end(const struct peer *p)
 {
-	struct tbg_tcb_key key = { .ends = key_of(p) };
+	struct tbg_tcb_key key = { .flow = key_of(p) };
 
 	bpf_map_delete_elem(bpf_map__fd(bpf->maps.tbg_tcbs), &key);
 	bpf_map_delete_elem(bpf_map__fd(bpf->maps.tbg_dues), &key);

@@ -65,10 +65,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 				   m.content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
 			.length = m.content_length, .has_length = m.has_length,
 			.minor = m.minor, .upgrade = i & 1, .expect = i & 2,
-			.alone = i & 4,
+			.unconditional = i & 4,
 		};
 
-		if (f.alone)
+		if (f.unconditional)
 			f.etag = TBG_SLICE("\"1\"");
 		/* other forms are made into this one before (transfer.c) */
 		if (m.target.len && *f.target.text != '/' && *f.target.text != '*')

@@ -70,7 +70,7 @@ static void records_check(const struct tbg_lines *l)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	static const struct tbg_endpoints ends = { "::1", "192.0.2.1", 1, 2 };
+	static const struct tbg_endpoints endpoints = { "::1", "192.0.2.1", 1, 2 };
 	static const struct tbg_script scripts[] = {
 		{ .root = "/srv", .split = ".php", .index = "index.php" },
 		{ .root = "", .file = "/x/y.php" },
@@ -99,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	for (int i = 0; i < 2; i++) {
 		tbg_fcgi_params_put(&l, &(struct tbg_fcgi_params){
 			.request = &f, .script = &scripts[i],
-			.root = scripts[i].root, .ends = &ends,
+			.root = scripts[i].root, .endpoints = &endpoints,
 			.path = { path, m.path_len } });
 		pairs_check(&l);
 		records_check(&l);

@@ -95,13 +95,13 @@ static void fields_check(const struct tbg_response *r, const char *head)
 	size_t len = r->len - r->fields_off;
 	struct tbg_lines l = { 0 }, up = { 0 };
 	struct tbg_response again = { 0 };
-	struct tbg_response_directives terms;
-	struct tbg_request_directives wish;
+	struct tbg_response_directives directives;
+	struct tbg_request_directives request;
 
-	tbg_response_directives_read(&terms, r->status, fields_of(fields, len), 1000, 1000, 0);
-	tbg_request_directives_read(&wish, TBG_METHOD_GET, fields_of(fields, len));
-	tbg_response_directives_storable(&terms, &wish);
-	if (tbg_response_directives_age(&terms, 5000) < 0 || terms.lifetime_s < 0)
+	tbg_response_directives_read(&directives, r->status, fields_of(fields, len), 1000, 1000, 0);
+	tbg_request_directives_read(&request, TBG_METHOD_GET, fields_of(fields, len));
+	tbg_response_directives_storable(&directives, &request);
+	if (tbg_response_directives_age(&directives, 5000) < 0 || directives.lifetime_s < 0)
 		abort();
 	tbg_lines_put(&l, line, sizeof(line) - 1);
 	tbg_forward_fields(&l, fields_of(fields, len), date, false);

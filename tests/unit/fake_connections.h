@@ -35,7 +35,7 @@ static struct {
 	struct tbg_sites sites;
 	struct tbg_upstream *upstream;
 	struct tbg_conn c[2];
-	struct tbg_conn_active traffic[2];
+	struct tbg_conn_active active[2];
 	char sent[2][1 << 16];		/* to each client */
 	size_t sent_len[2];
 	size_t room;			/* of the clients' sockets */
@@ -87,15 +87,15 @@ void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c, struct tbg_answ
 
 	a->ops->record(a, &r);
 	it.status[client_nr(c)] = r.status;
-	c->traffic->answerer = NULL;
+	c->active->answerer = NULL;
 }
 
 void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_answerer *a = c->traffic->answerer;
+	struct tbg_answerer *a = c->active->answerer;
 
 	it.killed[client_nr(c)] = true;
-	c->traffic->answerer = NULL;
+	c->active->answerer = NULL;
 	if (a)
 		a->ops->abandon(a);
 }
@@ -126,11 +126,11 @@ void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c)
 {
 }
 
-const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c)
+const struct tbg_endpoints *tbg_conn_endpoints(struct tbg_conn *c)
 {
-	static const struct tbg_endpoints ends = { .peer = "192.0.2.9", .local = "192.0.2.1" };
+	static const struct tbg_endpoints endpoints = { .peer = "192.0.2.9", .local = "192.0.2.1" };
 
-	return &ends;
+	return &endpoints;
 }
 
 /* the servers */
@@ -194,7 +194,7 @@ static void up_end(struct tbg_upstream_conn *o)
 		it.up = NULL;
 	free(o->head);
 	free(o);
-	tbg_transfer_origin_gone(x);
+	tbg_transfer_conn_gone(x);
 }
 
 void tbg_upstream_conn_keep(struct tbg_worker *w, struct tbg_upstream_conn *o)
@@ -276,7 +276,7 @@ char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *loca
 	return NULL;
 }
 
-void tbg_publish(struct tbg_cache *cache, struct tbg_store *stock, const struct tbg_site *site,
+void tbg_publish(struct tbg_cache *cache, struct tbg_store *store, const struct tbg_site *site,
 		 const struct tbg_uri *u, struct tbg_stored *one, const char *req, size_t req_len,
 		 uint64_t now_ns)
 {
@@ -318,20 +318,20 @@ int bpf_map_delete_elem(int fd, const void *k)
 static void begin(void)
 {
 	static const uint64_t key[2] = { 1, 2 };
-	struct tbg_upstream_terms terms = {
+	struct tbg_upstream_settings settings = {
 		.protocol = TBG_PROTOCOL_HTTP, .connect_ms = 1000, .first_byte_ms = 2000,
 		.idle_ms = 3000,
 	};
 
 	memset(&it, 0, sizeof(it));
 	it.room = SIZE_MAX;
-	it.upstream = tbg_upstream_new("up", "a b", &terms);
+	it.upstream = tbg_upstream_new("up", "a b", &settings);
 	for (unsigned int i = 0; i < 2; i++) {
 		struct tbg_backend b = { .authority = "up:80" };
 
 		tbg_upstream_add(it.upstream, &b);
 	}
-	if (tbg_store_open(&it.s.stock, 1 << 20, key))
+	if (tbg_store_open(&it.s.store, 1 << 20, key))
 		abort();
 	strcpy(it.s.via, "toboggan (1)");
 	it.site = (struct tbg_site){ .sites = &it.sites, .locations = &it.location,
@@ -349,17 +349,17 @@ static void begin(void)
 	memcpy(it.w.date, "Sun, 06 Nov 1994 08:49:37 GMT", TBG_DATE_LEN);
 	for (unsigned int i = 0; i < 2; i++)
 		it.c[i] = (struct tbg_conn){ .fd = -1, .sock = -1, .slot = -1,
-					     .traffic = &it.traffic[i] };
+					     .active = &it.active[i] };
 }
 
 static void end(void)
 {
 	for (unsigned int i = 0; i < 2; i++)
-		if (it.traffic[i].answerer)
+		if (it.active[i].answerer)
 			tbg_conn_kill(&it.w, &it.c[i]);
 	tbg_transfers_end(&it.w);
 	tbg_deliver_due(&it.w);
-	tbg_store_close(it.s.stock);
+	tbg_store_close(it.s.store);
 	tbg_upstream_put(it.upstream);
 	tbg_transfers_free(&it.w);
 }
@@ -377,7 +377,7 @@ static struct tbg_transfer *ask_by(unsigned int client, const char *text)
 	r.taken = m.len;
 	if (!it.w.behind->begin(&it.w, &it.c[client], &m, text, &r))
 		abort();
-	return (struct tbg_transfer *)it.traffic[client].answerer;
+	return (struct tbg_transfer *)it.active[client].answerer;
 }
 
 static struct tbg_transfer *ask(const char *text)

@@ -138,8 +138,8 @@ NOTES(tbg_take_back_tick, struct tbg_worker *w)
 NOTES(tbg_health_tick, struct tbg_worker *w)
 NOTES(tbg_transfers_check, struct tbg_worker *w)
 NOTES(tbg_transfers_end, struct tbg_worker *w)
-NOTES(tbg_origins_check, struct tbg_worker *w)
-NOTES(tbg_origins_end, struct tbg_worker *w)
+NOTES(tbg_upstream_conns_check, struct tbg_worker *w)
+NOTES(tbg_upstream_conns_end, struct tbg_worker *w)
 NOTES(tbg_conn_turns_take, struct tbg_worker *w)
 NOTES(tbg_conn_news_arm, struct tbg_worker *w)
 NOTES(tbg_mailbox_read, struct tbg_mailbox *b)
@@ -202,16 +202,16 @@ void tbg_deliver_due(struct tbg_worker *w)
 	w->due_nr = 0;
 }
 
-void tbg_origins_look(struct tbg_worker *w)
+void tbg_upstream_conns_look(struct tbg_worker *w)
 {
-	note("origins_look");
+	note("upstream_conns_look");
 	it.sending = true;
 }
 
-void tbg_origins_due(struct tbg_worker *w)
+void tbg_upstream_conns_due(struct tbg_worker *w)
 {
-	note("origins_due");
-	STAILQ_INIT(&w->due_origins);
+	note("upstream_conns_due");
+	STAILQ_INIT(&w->due_upstream_conns);
 }
 
 /* A worker that has been opened, with the steps of its rounds. */

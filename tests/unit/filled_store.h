@@ -48,7 +48,7 @@ int bpf_map_delete_elem(int fd, const void *k)
 	return -EBADF;
 }
 
-static struct tbg_store *open_stock(uint64_t budget)
+static struct tbg_store *open_store(uint64_t budget)
 {
 	struct tbg_store *s;
 

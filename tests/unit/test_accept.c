@@ -341,7 +341,7 @@ KTAP_TEST(t_those_with_more_to_do_have_a_few_turns_in_a_round)
 	KTAP_CHECK(w);
 	for (int i = 0; i < 6; i++) {
 		t[i].c = &c[i];
-		c[i].traffic = &t[i];
+		c[i].active = &t[i];
 		tbg_conn_turn_await(w, &c[i]);
 		tbg_conn_turn_await(w, &c[i]);	/* once is enough */
 	}

@@ -32,12 +32,12 @@ static struct tbg_prefix address(const char *text)
 static struct tbg_rates *rates(const char *rate, unsigned int burst, unsigned int v4,
 			       unsigned int v6)
 {
-	struct tbg_rate_terms terms = { .burst = burst, .v4_bits = v4, .v6_bits = v6 };
+	struct tbg_rate_settings settings = { .burst = burst, .v4_bits = v4, .v6_bits = v6 };
 	struct tbg_rates *ret;
 
-	if (tbg_rates_open(&ret, NULL, key) || !tbg_value_rate(rate, &terms.gap_ns))
+	if (tbg_rates_open(&ret, NULL, key) || !tbg_value_rate(rate, &settings.gap_ns))
 		abort();
-	tbg_rates_set(ret, &terms);
+	tbg_rates_set(ret, &settings);
 	return ret;
 }
 
@@ -125,18 +125,18 @@ KTAP_TEST(t_whole_addresses_are_clients_of_their_own)
 
 KTAP_TEST(t_other_terms_fill_the_buckets_and_no_limit_takes_nothing)
 {
-	struct tbg_rate_terms terms = {
+	struct tbg_rate_settings settings = {
 		.gap_ns = SECOND, .burst = 3, .v4_bits = 32, .v6_bits = 64,
 	};
 	struct tbg_rates *r = rates("1/h", 2, 32, 64);
 
 	KTAP_CHECK(tbg_rates_are(r) && passes(r, "192.0.2.1", 9, BEGIN) == 2);
-	tbg_rates_set(r, &terms);
+	tbg_rates_set(r, &settings);
 	KTAP_CHECK(passes(r, "192.0.2.1", 9, BEGIN) == 3);
-	tbg_rates_set(r, &terms);	/* the same again: nothing is forgotten */
+	tbg_rates_set(r, &settings);	/* the same again: nothing is forgotten */
 	KTAP_CHECK(passes(r, "192.0.2.1", 9, BEGIN) == 0);
-	terms.gap_ns = 0;
-	tbg_rates_set(r, &terms);
+	settings.gap_ns = 0;
+	tbg_rates_set(r, &settings);
 	KTAP_CHECK(!tbg_rates_are(r) && passes(r, "192.0.2.1", 9, BEGIN) == 9);
 	tbg_rates_close(r);
 }

@@ -71,7 +71,7 @@ void tbg_conn_free(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_turn_await(struct tbg_worker *w, struct tbg_conn *c)
 {
-	c->traffic->in_turns = true;
+	c->active->in_turns = true;
 }
 
 void tbg_conn_turn_leave(struct tbg_worker *w, struct tbg_conn_active *t)

@@ -45,7 +45,7 @@ void tbg_fetch_received(struct tbg_transfer *x, int res)
 	it.received = res;
 }
 
-void tbg_transfer_origin_gone(struct tbg_transfer *x)
+void tbg_transfer_conn_gone(struct tbg_transfer *x)
 {
 	it.gone++;
 }
@@ -88,10 +88,10 @@ static void begin(void)
 	it.w.idle = idle;
 	it.w.now_ns = 100000000000ull;
 	it.w.now_ms = 100000;
-	STAILQ_INIT(&it.w.due_origins);
+	STAILQ_INIT(&it.w.due_upstream_conns);
 	fake_ring_open(&it.w.ring);
 	it.upstream.sites = 1;
-	it.upstream.terms.keep_ms = 5000;
+	it.upstream.settings.keep_ms = 5000;
 	it.upstream.backends = it.b;
 	it.upstream.nr = 2;
 	for (int i = 0; i < 2; i++) {
@@ -133,13 +133,13 @@ static void ended(struct tbg_upstream_conn *o)
 /* One that a request has, and the idle ones: as at the end of a worker. */
 static void finish(struct tbg_upstream_conn *used)
 {
-	struct tbg_upstream_conn *idle[TBG_ORIGINS_IDLE * 2], *o;
+	struct tbg_upstream_conn *idle[TBG_UPSTREAM_CONNS_IDLE * 2], *o;
 	unsigned int nr = 0;
 
 	for (int i = 0; i < TBG_UPSTREAM_CONN_POOLS; i++)
 		LIST_FOREACH(o, &it.w.idle[i].all, link)
 			idle[nr++] = o;
-	tbg_origins_end(&it.w);
+	tbg_upstream_conns_end(&it.w);
 	for (unsigned int i = 0; i < nr; i++)
 		ended(idle[i]);
 	if (used && (used->connect.busy || used->recv.busy)) {
@@ -304,7 +304,7 @@ static uint32_t kept_ms(uint32_t keep_s)
 	close(it.peer);
 	for (; it.w.upstream_conns_nr && !o->closing && ms < 10000; ms += 100) {
 		it.w.now_ms += 100;
-		tbg_origins_check(&it.w);
+		tbg_upstream_conns_check(&it.w);
 	}
 	ended(o);
 	return ms;
@@ -321,7 +321,7 @@ KTAP_TEST(t_idle_ones_end_before_the_server_ends_them)
 KTAP_TEST(t_no_more_are_kept_than_there_is_room_for)
 {
 	begin();
-	for (int i = 0; i < TBG_ORIGINS_IDLE + 2; i++) {
+	for (int i = 0; i < TBG_UPSTREAM_CONNS_IDLE + 2; i++) {
 		struct tbg_upstream_conn *o = tbg_upstream_conn_take(&it.w, &it.x[0], &it.b[0],
 								     false);
 
@@ -329,8 +329,8 @@ KTAP_TEST(t_no_more_are_kept_than_there_is_room_for)
 		fake_ring_complete(&it.w, &o->connect, 0);
 		tbg_upstream_conn_keep(&it.w, o);
 	}
-	KTAP_EQ(it.w.upstream_conns_nr, TBG_ORIGINS_IDLE);
-	KTAP_EQ(it.w.idle[0].nr, TBG_ORIGINS_IDLE);
+	KTAP_EQ(it.w.upstream_conns_nr, TBG_UPSTREAM_CONNS_IDLE);
+	KTAP_EQ(it.w.idle[0].nr, TBG_UPSTREAM_CONNS_IDLE);
 	finish(NULL);
 	KTAP_EQ(it.w.idle[0].nr, 0);
 	KTAP_EQ(it.w.upstream_conns_nr, 0);
@@ -343,10 +343,10 @@ KTAP_TEST(t_a_drain_ends_those_that_are_idle)
 	begin();
 	o = kept();
 	KTAP_CHECK(o);
-	tbg_origins_check(&it.w);
+	tbg_upstream_conns_check(&it.w);
 	KTAP_CHECK(!o->closing);
 	it.w.draining = true;
-	tbg_origins_check(&it.w);
+	tbg_upstream_conns_check(&it.w);
 	KTAP_CHECK(o->closing);
 	ended(o);
 	close(it.peer);
@@ -359,10 +359,10 @@ KTAP_TEST(t_those_of_an_upstream_that_no_configuration_has_go)
 	begin();
 	o = kept();
 	KTAP_CHECK(o);
-	tbg_origins_check(&it.w);
+	tbg_upstream_conns_check(&it.w);
 	KTAP_CHECK(!o->closing);
 	it.upstream.sites = 0;
-	tbg_origins_check(&it.w);
+	tbg_upstream_conns_check(&it.w);
 	KTAP_CHECK(o->closing);
 	ended(o);
 	KTAP_EQ(it.upstream.refs, 0);
@@ -406,10 +406,10 @@ KTAP_TEST(t_requests_go_out_once_what_has_come_is_looked_at)
 	o->iov[0] = (struct iovec){ "GET", 3 };
 	o->iov[1] = (struct iovec){ " /", 2 };
 	tbg_upstream_conn_send(&it.w, o, 2);
-	tbg_origins_due(&it.w);				/* not looked yet */
+	tbg_upstream_conns_due(&it.w);			/* not looked yet */
 	KTAP_EQ(recv(it.peer, got, sizeof(got), 0), -1);
-	tbg_origins_look(&it.w);
-	tbg_origins_due(&it.w);
+	tbg_upstream_conns_look(&it.w);
+	tbg_upstream_conns_due(&it.w);
 	KTAP_EQ(recv(it.peer, got, sizeof(got), 0), 5);
 	KTAP_CHECK(!memcmp(got, "GET /", 5));
 	KTAP_EQ(it.sent, 5);
@@ -418,8 +418,8 @@ KTAP_TEST(t_requests_go_out_once_what_has_come_is_looked_at)
 	tbg_upstream_conn_send(&it.w, o, 1);
 	KTAP_CHECK(tbg_upstream_conn_unsend(&it.w, o));
 	KTAP_CHECK(!tbg_upstream_conn_unsend(&it.w, o));
-	tbg_origins_look(&it.w);
-	tbg_origins_due(&it.w);
+	tbg_upstream_conns_look(&it.w);
+	tbg_upstream_conns_due(&it.w);
 	KTAP_EQ(recv(it.peer, got, sizeof(got), 0), -1);
 	tbg_upstream_conn_drop(&it.w, o);
 	close(it.peer);
@@ -437,8 +437,8 @@ KTAP_TEST(t_what_the_socket_does_not_take_is_the_ring_s_to_send)
 		;
 	o->iov[0] = (struct iovec){ "x", 1 };
 	tbg_upstream_conn_send(&it.w, o, 1);
-	tbg_origins_look(&it.w);
-	tbg_origins_due(&it.w);
+	tbg_upstream_conns_look(&it.w);
+	tbg_upstream_conns_due(&it.w);
 	KTAP_EQ(fake_ring_ops(IORING_OP_SENDMSG, NULL), 1);
 	KTAP_CHECK(o->send.busy && !o->sent);
 	fake_ring_complete(&it.w, &o->send, 1);
@@ -476,10 +476,10 @@ KTAP_TEST(t_one_that_starves_ends_the_idle_ones_of_its_server)
 		KTAP_CHECK(o[i]);
 	}
 	tbg_upstream_conn_keep(&it.w, o[0]);
-	tbg_origins_check(&it.w);
+	tbg_upstream_conns_check(&it.w);
 	KTAP_CHECK(!o[0]->closing);
 	tbg_upstream_conn_starves(&it.w, o[1]);
-	tbg_origins_check(&it.w);
+	tbg_upstream_conns_check(&it.w);
 	KTAP_CHECK(o[0]->closing);
 	tbg_upstream_conn_keep(&it.w, o[1]);		/* nor is another kept */
 	KTAP_EQ(it.w.idle[0].nr, 0);
@@ -497,7 +497,7 @@ KTAP_TEST(t_the_end_of_a_worker_closes_all_that_are_idle)
 		KTAP_CHECK(o[i]);
 		tbg_upstream_conn_keep(&it.w, o[i]);
 	}
-	tbg_origins_end(&it.w);
+	tbg_upstream_conns_end(&it.w);
 	for (int i = 0; i < 2; i++)
 		ended(o[i]);
 	KTAP_EQ(it.w.upstream_conns_nr, 0);

@@ -115,7 +115,7 @@ KTAP_TEST(t_conditions_of_our_own_replace_the_clients)
 	struct tbg_forward f = PLAIN;
 	char *got;
 
-	f.alone = true;
+	f.unconditional = true;
 	f.etag = TBG_SLICE("\"ours\"");
 	got = request("If-None-Match: \"c\"\r\nIf-Modified-Since: x\r\nRange: bytes=0-1\r\n"
 		      "If-Range: y\r\n\r\n", f);
@@ -271,8 +271,8 @@ KTAP_TEST(t_addresses_of_servers)
 
 static struct tbg_upstream *upstream(const char *server, int nr, bool least)
 {
-	struct tbg_upstream_terms terms = { .least = least, .health_path = "/h" };
-	struct tbg_upstream *u = tbg_upstream_new("x", server, &terms);
+	struct tbg_upstream_settings settings = { .least = least, .health_path = "/h" };
+	struct tbg_upstream *u = tbg_upstream_new("x", server, &settings);
 	struct tbg_backend b;
 
 	if (!u || !tbg_backend_parse(server, TBG_PROTOCOL_HTTP, false, 0, &b))
@@ -300,7 +300,7 @@ KTAP_TEST(t_sameness)
 		upstream("unix:/x", 2, false),
 	};
 
-	b[4]->terms.keep_ms++;
+	b[4]->settings.keep_ms++;
 	for (int i = 0; i < 5; i++) {
 		KTAP_EQ(tbg_upstream_same(a, b[i]), !i);
 		KTAP_CHECK(a->id != b[i]->id && a->backends[0].id != b[i]->backends[0].id);
@@ -336,7 +336,7 @@ KTAP_TEST(t_turns_failures_and_rest)
 	KTAP_EQ(atomic_load(&b->said), TBG_NEWS_WELL);
 	tbg_backend_failed(b, "refused", 1ull << 40);
 	KTAP_CHECK(atomic_load(&b->rest_ns) < 1ull << 40);
-	u->terms.least = true;
+	u->settings.least = true;
 	atomic_store(&u->backends[0].active, 2);
 	atomic_store(&u->backends[1].active, 1);
 	atomic_store(&u->backends[2].active, 3);

@@ -40,7 +40,8 @@ static const struct tbg_fields *fields_of(const char *text)
 	return &f;
 }
 
-static void terms_of(struct tbg_response_directives *t, unsigned int status, const char *fields)
+static void directives_of(struct tbg_response_directives *t, unsigned int status,
+			  const char *fields)
 {
 	tbg_response_directives_read(t, status, fields_of(fields), NOW_S, NOW_NS, 0);
 }
@@ -49,7 +50,7 @@ static int64_t lifetime(const char *fields)
 {
 	struct tbg_response_directives t;
 
-	terms_of(&t, 200, fields);
+	directives_of(&t, 200, fields);
 	return t.lifetime_s;
 }
 
@@ -208,7 +209,7 @@ KTAP_TEST(t_age_follows_the_monotonic_clock)
 {
 	struct tbg_response_directives t;
 
-	terms_of(&t, 200, "Cache-Control: max-age=10\r\n");
+	directives_of(&t, 200, "Cache-Control: max-age=10\r\n");
 	KTAP_EQ(tbg_response_directives_ttl(&t, NOW_NS), 10);
 	KTAP_EQ(tbg_response_directives_ttl(&t, NOW_NS + 10 * SEC), 0);
 	KTAP_EQ(tbg_response_directives_ttl(&t, NOW_NS - 10 * SEC), 10);
@@ -220,7 +221,7 @@ static bool storable(unsigned int status, const char *fields, unsigned int metho
 	struct tbg_response_directives t;
 	struct tbg_request_directives w;
 
-	terms_of(&t, status, fields);
+	directives_of(&t, status, fields);
 	tbg_request_directives_read(&w, method, fields_of(request));
 	return tbg_response_directives_storable(&t, &w);
 }
@@ -344,7 +345,7 @@ KTAP_TEST(t_cookies_are_stored_where_that_is_allowed)
 	tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(""));
 	w.store_cookies = true;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		terms_of(&t, 200, rows[i].fields);
+		directives_of(&t, 200, rows[i].fields);
 		KTAP_EQ(tbg_response_directives_storable(&t, &w), rows[i].want);
 	}
 }
@@ -370,7 +371,7 @@ KTAP_TEST(t_what_has_no_lifetime_is_for_one)
 	struct tbg_response_directives t;
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		terms_of(&t, 200, rows[i].fields);
+		directives_of(&t, 200, rows[i].fields);
 		KTAP_EQ(tbg_response_directives_for_one(&t, NOW_NS), rows[i].want);
 	}
 }
@@ -430,7 +431,7 @@ KTAP_TEST(t_reuse)
 	struct tbg_request_directives w;
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		terms_of(&t, 200, rows[i].fields);
+		directives_of(&t, 200, rows[i].fields);
 		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
 		w.client_stale = true;
 		if (tbg_response_directives_reuse(&t, &w, NOW_NS) != rows[i].want)
@@ -438,10 +439,10 @@ KTAP_TEST(t_reuse)
 		KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), rows[i].want);
 	}
 	/* without the location's leave a request makes no answer staler */
-	terms_of(&t, 200, "Cache-Control: max-age=60\r\nAge: 90\r\n");
+	directives_of(&t, 200, "Cache-Control: max-age=60\r\nAge: 90\r\n");
 	tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of("Cache-Control: max-stale\r\n"));
 	KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), ASK);
-	terms_of(&t, 200, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n");
+	directives_of(&t, 200, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n");
 	KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), BEHIND);
 }
 
@@ -477,13 +478,13 @@ KTAP_TEST(t_stale_on_error)
 	struct tbg_request_directives w;
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		terms_of(&t, 200, rows[i].fields);
+		directives_of(&t, 200, rows[i].fields);
 		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
 		w.client_stale = true;
 		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, true, NOW_NS), rows[i].told);
 		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, false, NOW_NS), rows[i].untold);
 	}
-	terms_of(&t, 200, "Cache-Control: max-age=60\r\nAge: 90\r\n");
+	directives_of(&t, 200, "Cache-Control: max-age=60\r\nAge: 90\r\n");
 	tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of("Cache-Control: stale-if-error=99\r\n"));
 	KTAP_CHECK(!tbg_response_directives_error_stale(&t, &w, true, NOW_NS));
 }

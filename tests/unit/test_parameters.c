@@ -10,7 +10,7 @@
 #include "fastcgi/parameters.h"
 #include "fastcgi/record.h"
 
-static struct tbg_endpoints ends = {
+static struct tbg_endpoints endpoints = {
 	.peer = "192.0.2.9", .peer_port = 40000, .local = "192.0.2.1", .local_port = 8080,
 };
 
@@ -32,7 +32,7 @@ static char *params(const struct tbg_script *s, const char *path, const char *ta
 		abort();
 	f.fields = &all;
 	tbg_fcgi_params_put(&l, &(struct tbg_fcgi_params){
-		.request = &f, .script = s, .root = s->root, .ends = &ends,
+		.request = &f, .script = s, .root = s->root, .endpoints = &endpoints,
 		.path = { path, strlen(path) }, .index = found });
 	*text = 0;
 	while (tbg_pair_next((uint8_t *)l.text, l.len, &at, &name, &v) == TBG_PARSED_DONE)
@@ -195,7 +195,7 @@ KTAP_TEST(t_our_own_conditions_replace_the_client_s)
 
 	KTAP_CHECK(has(got, "HTTP_IF_NONE_MATCH", "\"c\"") &&
 		   has(got, "HTTP_RANGE", "bytes=0-1"));
-	f.alone = true;
+	f.unconditional = true;
 	f.etag = TBG_SLICE("\"s\"");
 	got = params(&php, "/", "/", fields, f);
 	KTAP_CHECK(has(got, "HTTP_IF_NONE_MATCH", "\"s\"") &&
@@ -222,12 +222,12 @@ KTAP_TEST(t_names_of_hosts)
 /* RFC 3875 4.1.14: an address of IPv6 stands in brackets there, and nowhere else. */
 KTAP_TEST(t_names_of_hosts_that_are_addresses)
 {
-	struct tbg_endpoints was = ends;
+	struct tbg_endpoints was = endpoints;
 	char *got;
 
-	strcpy(ends.local, "2001:db8::1");
+	strcpy(endpoints.local, "2001:db8::1");
 	got = params(&php, "/", "/", "\r\n", (struct tbg_forward){ 0 });
-	ends = was;
+	endpoints = was;
 	KTAP_CHECK(has(got, "SERVER_NAME", "[2001:db8::1]"));
 	KTAP_CHECK(has(got, "SERVER_ADDR", "2001:db8::1"));
 }

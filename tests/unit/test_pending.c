@@ -50,7 +50,7 @@ static bool known(struct tbg_cache *c, const char *uri)
 
 KTAP_TEST(t_what_is_published_goes_with_what_is_stored)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_uri a = uri_of("h/a"), gone = uri_of("h/d");
 	struct tbg_draft d = { 0 };
 	struct tbg_stored *one;
@@ -99,7 +99,7 @@ KTAP_TEST(t_what_is_published_goes_with_what_is_stored)
 KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 {
 	static const char vary[] = "Vary: accept-encoding\r\n", gzip[] = "Accept-Encoding: gzip\r\n";
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_plan plan;
 	struct tbg_cache *c;
 
@@ -145,7 +145,7 @@ KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 /* What gave way to others has given its slot back, whoever still knows of it. */
 KTAP_TEST(t_more_are_published_than_there_is_room_for)
 {
-	struct tbg_store *s = open_stock(16 << 20);
+	struct tbg_store *s = open_store(16 << 20);
 	struct tbg_plan plan;
 	struct tbg_cache *c;
 	uint64_t slots = 0, nr = 0;
@@ -169,7 +169,7 @@ KTAP_TEST(t_more_are_published_than_there_is_room_for)
 
 KTAP_TEST(t_one_leads_and_the_others_wait)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	static struct tbg_mailbox box;
 	struct tbg_waiter w[4] = { { .mailbox = &box }, { .mailbox = &box },
 				   { .mailbox = &box }, { .mailbox = &box } };
@@ -181,19 +181,19 @@ KTAP_TEST(t_one_leads_and_the_others_wait)
 	KTAP_EQ(enter(s, "h/", "", &w[3], &none), TBG_TURN_WAIT);
 	KTAP_EQ(tbg_store_waiting(s, f), 3);
 	tbg_store_leave(s, &w[2]);
-	tbg_store_land(s, f, 502, false, 0);
+	tbg_store_pending_end(s, f, 502, false, 0);
 	KTAP_CHECK(mails == 2 && w[1].mail.posted && w[3].mail.posted &&
 		   w[1].status == 502);
 	tbg_store_leave(s, &w[3]);
 	KTAP_EQ(mails, 1);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
-	tbg_store_land(s, f, 0, false, 0);
+	tbg_store_pending_end(s, f, 0, false, 0);
 	tbg_store_close(s);
 }
 
 KTAP_TEST(t_nobody_joins_what_was_withdrawn_or_varies)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	static struct tbg_mailbox box;
 	struct tbg_waiter w[3] = { { .mailbox = &box }, { .mailbox = &box }, { .mailbox = &box } };
 	struct tbg_pending_fetch *f[3];
@@ -202,44 +202,44 @@ KTAP_TEST(t_nobody_joins_what_was_withdrawn_or_varies)
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f[0]), TBG_TURN_LEAD);
 	tbg_store_withdraw(s, &u);
 	KTAP_EQ(enter(s, "h/", "", &w[1], &f[1]), TBG_TURN_LEAD);
-	tbg_store_land(s, f[0], 0, false, 0);
-	tbg_store_land(s, f[1], 0, false, 0);
+	tbg_store_pending_end(s, f[0], 0, false, 0);
+	tbg_store_pending_end(s, f[1], 0, false, 0);
 	KTAP_CHECK(put(s, "h/", "Vary: A\r\n", "A: 0\r\n", "x", tbg_store_seq(s)));
 	KTAP_EQ(enter(s, "h/", "A: 1\r\n", &w[0], &f[0]), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "A: 2\r\n", &w[1], &f[1]), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "A: 1\r\n", &w[2], &f[2]), TBG_TURN_WAIT);
 	tbg_store_leave(s, &w[2]);
-	tbg_store_land(s, f[0], 0, false, 0);
-	tbg_store_land(s, f[1], 0, false, 0);
+	tbg_store_pending_end(s, f[0], 0, false, 0);
+	tbg_store_pending_end(s, f[1], 0, false, 0);
 	tbg_store_close(s);
 }
 
 KTAP_TEST(t_nobody_waits_where_it_was_of_no_use)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	static struct tbg_mailbox box;
 	struct tbg_waiter w[2] = { { .mailbox = &box }, { .mailbox = &box } };
 	struct tbg_uri u = uri_of("h/");
 	struct tbg_pending_fetch *f, *none;
 
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
-	tbg_store_land(s, f, 0, true, 0);
+	tbg_store_pending_end(s, f, 0, true, 0);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_ALONE);
-	tbg_store_land(s, f, 0, true, 0);
+	tbg_store_pending_end(s, f, 0, true, 0);
 	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_HOPING, &w[0], now_ns, &f), TBG_TURN_ALONE);
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	now_ns = 1000 * 1000000000ull;	/* forgotten */
 	KTAP_EQ(enter(s, "h/", "", &w[1], &none), TBG_TURN_WAIT);
 	now_ns = 0;
 	tbg_store_leave(s, &w[1]);
-	tbg_store_land(s, f, 0, true, 0);
+	tbg_store_pending_end(s, f, 0, true, 0);
 	tbg_store_close(s);
 }
 
 KTAP_TEST(t_who_asks_for_less_waits_and_has_nobody_wait)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	static struct tbg_mailbox box;
 	struct tbg_waiter w[2] = { { .mailbox = &box }, { .mailbox = &box } };
 	struct tbg_uri u = uri_of("h/");
@@ -253,7 +253,7 @@ KTAP_TEST(t_who_asks_for_less_waits_and_has_nobody_wait)
 	KTAP_EQ(enter(s, "h/", "", &w[0], &f), TBG_TURN_LEAD);
 	KTAP_EQ(tbg_store_enter(s, &u, "", 0, TBG_JOIN_AFTER, &w[1], now_ns, &none), TBG_TURN_WAIT);
 	tbg_store_leave(s, &w[1]);
-	tbg_store_land(s, f, 0, true, 0);
+	tbg_store_pending_end(s, f, 0, true, 0);
 	tbg_store_close(s);
 }
 

@@ -73,7 +73,7 @@ KTAP_TEST(t_what_is_kept_has_little_room_to_spare)
 
 KTAP_TEST(t_found_by_uri_and_replaced)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_store_stats st;
 
 	KTAP_CHECK(put(s, "h/a", "", "", "1", 0) && put(s, "h/a?q", "", "", "2", 0));
@@ -87,7 +87,7 @@ KTAP_TEST(t_found_by_uri_and_replaced)
 
 KTAP_TEST(t_vary_tells_variants_apart)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	const char *v = "Vary: A, b\r\n";
 
 	KTAP_CHECK(put(s, "h/", v, "A: 1\r\nB: 1\r\n", "1", 0));
@@ -119,7 +119,7 @@ KTAP_TEST(t_vary_is_of_the_bytes_that_are_sent)
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct tbg_store *s = open_stock(1 << 20);
+		struct tbg_store *s = open_store(1 << 20);
 		char vary[64];
 
 		sprintf(vary, "Vary: %s\r\n", rows[i][0]);
@@ -146,7 +146,7 @@ KTAP_TEST(t_each_variant_is_chosen_by_its_own_vary)
 		{ "Vary: B\r\n", "B: 2\r\n" }, { "Vary: A\r\nVary: B\r\n", "A: 4\r\nB: 4\r\n" },
 		{ "vary: B, a\r\n", "A: 5\r\nB: 5\r\n" },
 	};
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	const size_t nr = sizeof(rows) / sizeof(*rows);
 
 	for (size_t i = 0; i < nr; i++)
@@ -188,7 +188,7 @@ KTAP_TEST(t_many_variants_cost_little_more_than_one)
 {
 	char vary[512] = "Vary: X-0", fields[1024] = "", nobodys[1024] = "", *at = vary + strlen(vary);
 	uint64_t one_ns = UINT64_MAX, all_ns = UINT64_MAX;
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 
 	for (int i = 1; i < 30; i++)
 		at += sprintf(at, ", X-%d", i);
@@ -241,7 +241,7 @@ KTAP_TEST(t_scheme_and_host_of_a_proxy_are_of_the_uri)
 	one.proxy_host = TBG_SLICE("a");
 	other.proxy_host = TBG_SLICE("b");
 	for (int i = 0; i < 3; i++) {
-		struct tbg_store *s = open_stock(1 << 20);
+		struct tbg_store *s = open_store(1 << 20);
 		uint64_t seq;
 
 		KTAP_CHECK(put_uri(s, &http, "1"));
@@ -265,7 +265,7 @@ KTAP_TEST(t_scheme_and_host_of_a_proxy_are_of_the_uri)
 
 KTAP_TEST(t_one_with_vary_goes_before_a_newer_without)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_uri u = uri_of("h/");
 	struct tbg_stored *old;
 	bool others;
@@ -285,7 +285,7 @@ KTAP_TEST(t_one_with_vary_goes_before_a_newer_without)
 
 KTAP_TEST(t_one_is_dropped_and_the_others_stay)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_uri u = uri_of("h/");
 	struct tbg_stored *one;
 	struct tbg_store_stats st;
@@ -311,7 +311,7 @@ KTAP_TEST(t_one_is_dropped_and_the_others_stay)
 
 KTAP_TEST(t_whole_goes_before_a_part)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_uri u = uri_of("h/");
 	const char *head = "Vary: A\r\nContent-Range: bytes 0-0/9\r\n";
 	struct tbg_byte_chain *p = tbg_byte_chain_new();
@@ -329,7 +329,7 @@ KTAP_TEST(t_whole_goes_before_a_part)
 
 KTAP_TEST(t_most_recent_date_is_selected)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 
 	KTAP_CHECK(put(s, "h/", "Vary: A\r\nDate: Sun, 06 Nov 1994 08:49:38 GMT\r\n",
 		       "A: 1\r\nB: 1\r\n", "n", 0));
@@ -341,7 +341,7 @@ KTAP_TEST(t_most_recent_date_is_selected)
 
 KTAP_TEST(t_variants_are_bounded)
 {
-	struct tbg_store *s = open_stock(16 << 20);
+	struct tbg_store *s = open_store(16 << 20);
 	struct tbg_store_stats st;
 	char req[32];
 
@@ -356,7 +356,7 @@ KTAP_TEST(t_variants_are_bounded)
 
 KTAP_TEST(t_variants_are_within_the_budget)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	static struct tbg_mailbox box;
 	struct tbg_waiter w = { .mailbox = &box };
 	struct tbg_store_stats st;
@@ -381,13 +381,13 @@ KTAP_TEST(t_variants_are_within_the_budget)
 		KTAP_CHECK(st.bytes_used <= st.bytes_budget);
 	}
 	KTAP_CHECK(finds(s, "h/", "A: 99\r\n", 'x') && finds(s, "h/", "A: 98\r\n", 0));
-	tbg_store_land(s, f, 0, false, 0);
+	tbg_store_pending_end(s, f, 0, false, 0);
 	tbg_store_close(s);
 }
 
 KTAP_TEST(t_budget_is_kept_and_the_used_stay)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_store_stats st;
 	static char body[10000];
 	char uri[32];
@@ -410,7 +410,7 @@ KTAP_TEST(t_budget_is_kept_and_the_used_stay)
 
 KTAP_TEST(t_bodies_count_until_nobody_reads_them)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_byte_chain *p = tbg_byte_chain_new(), *other = tbg_byte_chain_new();
 	struct tbg_uri u = uri_of("h/a");
 	struct tbg_response_directives t;
@@ -442,7 +442,7 @@ KTAP_TEST(t_bodies_count_until_nobody_reads_them)
 /* Of 100 that there is room for; what nobody asks for any more goes in the end. */
 KTAP_TEST(t_scan_does_not_flush_what_is_asked_for_often)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	static char body[10000];
 	int hot = 0, left = 0;
 	char uri[32];
@@ -477,7 +477,7 @@ KTAP_TEST(t_scan_does_not_flush_what_is_asked_for_often)
 
 KTAP_TEST(t_withdrawn_since_is_not_stored)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 	struct tbg_uri u = uri_of("h/a");
 	uint64_t seq = tbg_store_seq(s);
 
@@ -498,7 +498,7 @@ KTAP_TEST(t_withdrawn_since_is_not_stored)
 
 KTAP_TEST(t_purged_by_path_and_tag)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 
 	put(s, "h/a", "Surrogate-Key: x y\r\n", "", "1", 0);
 	put(s, "h/a?q", "", "", "2", 0);
@@ -513,7 +513,7 @@ KTAP_TEST(t_purged_by_path_and_tag)
 
 KTAP_TEST(t_purged_by_host_and_beginning)
 {
-	struct tbg_store *s = open_stock(1 << 20);
+	struct tbg_store *s = open_store(1 << 20);
 
 	put(s, "h/a/b", "", "", "1", 0);
 	put(s, "h:81/a", "", "", "2", 0);

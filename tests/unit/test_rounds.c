@@ -89,7 +89,7 @@ KTAP_TEST(t_only_an_error_of_the_ring_ends_it)
 
 	KTAP_EQ(tbg_worker_run(w), -EBADF);
 	KTAP_CHECK(times("recv_event") == 1 && it.step == 5);
-	KTAP_CHECK(IN_ORDER("transfers_end", "origins_end", "mailbox_end"));
+	KTAP_CHECK(IN_ORDER("transfers_end", "upstream_conns_end", "mailbox_end"));
 	finish(w);
 }
 
@@ -156,7 +156,7 @@ static int more_came(void)
 
 static int request_is_due(void)
 {
-	STAILQ_INSERT_TAIL(&it.w.due_origins, &it.up, due_link);
+	STAILQ_INSERT_TAIL(&it.w.due_upstream_conns, &it.up, due_link);
 	it.peek = more_came;
 	it.w.ring.uring.sq.sqe_tail = 1;	/* something to submit */
 	return 0;
@@ -168,14 +168,14 @@ KTAP_TEST(t_before_a_request_goes_out_it_looks_at_what_came)
 
 	KTAP_EQ(tbg_worker_run(w), 0);
 	/* not all could be submitted: the request waits */
-	KTAP_CHECK(IN_ORDER("deliver_due", "origins_look", "look"));
-	KTAP_EQ(times("origins_due"), 0);
+	KTAP_CHECK(IN_ORDER("deliver_due", "upstream_conns_look", "look"));
+	KTAP_EQ(times("upstream_conns_due"), 0);
 	finish(w);
 
 	w = BEGIN(request_is_due);
 	fake_ring.head = 1;			/* the kernel has taken it */
 	KTAP_EQ(tbg_worker_run(w), 0);
-	KTAP_CHECK(IN_ORDER("deliver_due", "origins_look", "recv_event", "origins_due"));
+	KTAP_CHECK(IN_ORDER("deliver_due", "upstream_conns_look", "recv_event", "upstream_conns_due"));
 	finish(w);
 }
 
@@ -199,7 +199,7 @@ KTAP_TEST(t_eight_ticks_check_every_connection)
 	KTAP_EQ(times("health_tick"), 8);
 	KTAP_EQ(times("take_back_tick"), 8);
 	KTAP_EQ(times("transfers_check"), 8);
-	KTAP_EQ(times("origins_check"), 8);
+	KTAP_EQ(times("upstream_conns_check"), 8);
 	KTAP_EQ(fake_ring_ops(IORING_OP_TIMEOUT, &sqe), 9);
 	KTAP_EQ(w->tick.tv_nsec, 125 * MS);
 	finish(w);
@@ -403,7 +403,7 @@ KTAP_TEST(t_draining_ends_connections_that_stand_still)
 	KTAP_EQ(tbg_worker_run(w), 0);
 	KTAP_CHECK(times("conn_drain") >= 1);	/* idle ones end after 300 ms */
 	KTAP_CHECK(it.killed == 1 && w->done);
-	KTAP_EQ(times("origins_end"), 1);
+	KTAP_EQ(times("upstream_conns_end"), 1);
 	finish(w);
 }
 
@@ -429,7 +429,7 @@ KTAP_TEST(t_draining_ends_after_its_time)
 	KTAP_EQ(tbg_worker_run(w), 0);
 	KTAP_EQ(it.killed, 1);
 	KTAP_EQ(it.step, 3);
-	KTAP_CHECK(IN_ORDER("transfers_end", "origins_end"));
+	KTAP_CHECK(IN_ORDER("transfers_end", "upstream_conns_end"));
 	finish(w);
 }
 

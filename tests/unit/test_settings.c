@@ -27,7 +27,7 @@ int tbg_log_check(const char *path)
 
 static struct tbg_options options;
 static struct tbg_location location;
-static struct tbg_upstream_terms terms;
+static struct tbg_upstream_settings settings;
 static struct tbg_header_rules rules;
 static struct tbg_pool_command cgi, module;
 
@@ -35,8 +35,8 @@ static struct tbg_target target(void)
 {
 	static struct tbg_roots *roots;
 	struct tbg_target t = {
-		.options = &options, .location = &location, .terms = &terms,
-		.policy = &rules, .cgi = &cgi, .module = &module, .begins = true, .why = "",
+		.options = &options, .location = &location, .upstream = &settings,
+		.header_rules = &rules, .cgi = &cgi, .module = &module, .begins = true, .why = "",
 	};
 
 	if (!roots && tbg_roots_open(&roots))
@@ -94,8 +94,8 @@ KTAP_TEST(t_defaults_are_taken_as_any_value)
 	KTAP_EQ(options.body_total, 1ull << 30);
 	KTAP_CHECK(options.tier_wire && !options.tier_sock && !options.late_sockets &&
 		   !options.sock_unlisted && !options.access_log);
-	KTAP_EQ(terms.connect_ms, 5000);
-	KTAP_EQ(terms.first_byte_ms, 60000);
+	KTAP_EQ(settings.connect_ms, 5000);
+	KTAP_EQ(settings.first_byte_ms, 60000);
 	KTAP_EQ(location.body_max, 1 << 20);
 	KTAP_EQ(location.index_nr, 1);
 	KTAP_EQ(location.compress, TBG_ENCODINGS_ALL);

@@ -154,9 +154,9 @@ KTAP_TEST(t_lease_of_folders_alone_is_made_whole_later)
 	folders_watch();
 	KTAP_CHECK(!symlink("two", "a/b/link"));
 	KTAP_EQ(load("a/b/link"), 1);
-	opened = link_two;
+	file_opened = link_two;
 	KTAP_EQ(load("a/b/two"), 1);
-	opened = NULL;
+	file_opened = NULL;
 	KTAP_EQ(load("a/one"), 0);
 	tbg_watch_ready(watch);
 	KTAP_CHECK(has("a/one"));

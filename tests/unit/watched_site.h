@@ -171,7 +171,7 @@ static void lease(const char *name, struct tbg_lease *ret)
 }
 
 static bool by_folders;		/* leases without the file's watch, which is made later */
-static void (*opened)(void);	/* what happens right after the file was opened */
+static void (*file_opened)(void);	/* what happens right after the file was opened */
 
 /* Lease, open, read, as the daemon does. */
 static int load_begin(const char *name, struct load *l)
@@ -194,8 +194,8 @@ static int load_begin(const char *name, struct load *l)
 	if (fd < 0)
 		return -errno;
 	fstat(fd, &st);
-	if (opened)
-		opened();
+	if (file_opened)
+		file_opened();
 	if (l->lease.folders_only)
 		tbg_watch_file(watch, rooted, &l->lease);
 	len = pread(fd, text, sizeof(text), 0);

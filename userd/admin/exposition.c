@@ -236,7 +236,7 @@ static void cache_write(const struct writer *w)
 	struct tbg_store_stats st = { 0 };
 
 	tbg_cache_stats(w->s->files.cache, &c);
-	tbg_store_stats(w->s->stock, &st);
+	tbg_store_stats(w->s->store, &st);
 	plain(w, "toboggan_cache_objects", "gauge", "Objects that can be found.", c.objects);
 	plain(w, "toboggan_cache_objects_in_kernel", "gauge",
 	      "Objects that a kernel tier can answer with.", c.in_kernel);

@@ -49,7 +49,7 @@ static bool rests_enough(struct tbg_cache *c, unsigned int class)
 {
 	struct tbg_blob_slots_use use;
 
-	tbg_blob_slots_use(c->store, class, &use);
+	tbg_blob_slots_use(c->slots, class, &use);
 	return use.resting + use.free >= reserve_of(c, class);
 }
 
@@ -62,21 +62,21 @@ static int room_make(struct tbg_cache *c, unsigned int class,
 	struct node *victim;
 	int err;
 
-	victim = tbg_slot_sample(c->store, class, SAMPLE_NR, seed, tbg_cache_node_weight,
+	victim = tbg_slot_sample(c->slots, class, SAMPLE_NR, seed, tbg_cache_node_weight,
 				 tbg_cache_node_hold);
 	if (!victim)
-		return tbg_slot_take(c->store, class, 0, ret_id, ret_gen);
+		return tbg_slot_take(c->slots, class, 0, ret_id, ret_gen);
 	if (tbg_cache_sketch_ask(&shard_of(c, key)->sketch, key) <= tbg_cache_node_weight(victim)) {
 		tbg_object_put(&victim->o);
 		return -ENOSPC;
 	}
 	atomic_store_explicit(&c->pressed[class], true, memory_order_relaxed);
-	err = tbg_slot_take(c->store, class, 0, ret_id, ret_gen);
+	err = tbg_slot_take(c->slots, class, 0, ret_id, ret_gen);
 	if (err && (!victim->o.in_kernel ||
 		    (!rests_enough(c, class) && wanted_first(c, class, key)))) {
 		evict(c, victim);
 		tbg_object_put(&victim->o);
-		return tbg_slot_take(c->store, class, 0, ret_id, ret_gen);
+		return tbg_slot_take(c->slots, class, 0, ret_id, ret_gen);
 	}
 	tbg_object_put(&victim->o);
 	return err;
@@ -90,11 +90,11 @@ static int room_take(struct tbg_cache *c, unsigned int class,
 
 	if (atomic_load_explicit(&c->pressed[class], memory_order_relaxed))
 		leave = reserve_of(c, class);
-	if (!tbg_slot_take(c->store, class, leave, ret_id, ret_gen))
+	if (!tbg_slot_take(c->slots, class, leave, ret_id, ret_gen))
 		return 0;
 	/* The next class helps out while three quarters of it are in use. */
 	if (class + 1 < TBG_CLASS_NR &&
-	    !tbg_slot_take(c->store, class + 1,
+	    !tbg_slot_take(c->slots, class + 1,
 			   c->plan.slots[class + 1] / 4 + 1, ret_id, ret_gen))
 		return 0;
 	return room_make(c, class, key, ret_id, ret_gen);
@@ -134,11 +134,11 @@ int tbg_draft_open(struct tbg_cache *c, const struct tbg_key *key,
 	}
 	n = node_alloc(path_len + 1 + name_len + 1);
 	if (!n) {
-		tbg_slot_give(c->store, id, false);
+		tbg_slot_give(c->slots, id, false);
 		return -ENOMEM;
 	}
 
-	blob = tbg_blob_slots_blob(c->store, id);
+	blob = tbg_blob_slots_blob(c->slots, id);
 	memset(blob->part, 0, sizeof(blob->part));
 	blob->age_len = 0;
 	blob->key0 = key->h[0];
@@ -242,7 +242,7 @@ static int enter_node(struct tbg_cache *c, struct shard *sh, struct node *n)
 	n->linked = true;
 	sh->nr++;
 	tbg_cache_node_hold(n);
-	tbg_slot_own(c->store, n->o.blob_id, n);
+	tbg_slot_own(c->slots, n->o.blob_id, n);
 	add(c->objects, 1);
 	add(c->in_kernel, n->o.in_kernel);
 	add(c->bytes_used, tbg_class_bytes(TBG_BLOB_CLASS(n->o.blob_id)));

@@ -81,7 +81,7 @@ struct shard {
 struct tbg_cache {
 	struct shard shards[SHARD_NR];
 	struct tbg_plan plan;
-	struct tbg_blob_slots *store;
+	struct tbg_blob_slots *slots;
 	const struct tbg_cache_maps *maps;
 	uint64_t hash_key[2];
 	uint64_t bytes_budget;

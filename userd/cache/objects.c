@@ -90,7 +90,7 @@ int tbg_cache_open(struct tbg_cache **ret, const struct tbg_plan *plan,
 	for (int i = 0; i < SHARD_NR; i++)
 		if (shard_open(&c->shards[i], plan->blobs))
 			goto fail;
-	err = tbg_blob_slots_open(&c->store, plan, maps ? maps->blobs : NULL);
+	err = tbg_blob_slots_open(&c->slots, plan, maps ? maps->blobs : NULL);
 	if (err)
 		goto fail;
 	*ret = c;
@@ -195,7 +195,7 @@ void tbg_object_put(struct tbg_object *o)
 {
 	if (!o || !tbg_refcount_put(&o->refs))
 		return;
-	tbg_slot_give(o->cache->store, o->blob_id, o->in_kernel);
+	tbg_slot_give(o->cache->slots, o->blob_id, o->in_kernel);
 	tbg_object_unwatch(o);
 }
 
@@ -269,7 +269,7 @@ void tbg_cache_unlink_node(struct tbg_cache *c, struct shard *sh, struct node *n
 			index_delete(c, n);
 		sub(c->in_kernel, 1);
 	}
-	tbg_slot_own(c->store, n->o.blob_id, NULL);
+	tbg_slot_own(c->slots, n->o.blob_id, NULL);
 	sub(c->objects, 1);
 	sub(c->bytes_used, tbg_class_bytes(TBG_BLOB_CLASS(n->o.blob_id)));
 	tbg_object_put(&n->o);
@@ -380,7 +380,7 @@ void tbg_cache_stats(struct tbg_cache *c, struct tbg_cache_stats *ret)
 	for (int i = 0; i < TBG_CLASS_NR; i++) {
 		struct tbg_blob_slots_use use;
 
-		tbg_blob_slots_use(c->store, i, &use);
+		tbg_blob_slots_use(c->slots, i, &use);
 		s.quarantined += use.resting;
 	}
 	*ret = s;
@@ -422,7 +422,7 @@ void tbg_cache_tick(struct tbg_cache *c, uint64_t now_ns)
 {
 	uint32_t nodes = 0;
 
-	tbg_blob_slots_tick(c->store, now_ns);
+	tbg_blob_slots_tick(c->slots, now_ns);
 	if (c->maps && c->maps->heat)
 		for (int i = 0; i < SHARD_NR && nodes < TICK_NODES; i++)
 			nodes += shard_tick(c, &c->shards[c->tick_shard++ %
@@ -449,7 +449,7 @@ void tbg_cache_close(struct tbg_cache *c)
 		free(sh->buckets);
 		free(sh->sketch.lines);
 	}
-	tbg_blob_slots_close(c->store);
+	tbg_blob_slots_close(c->slots);
 	free(c->name_buckets);
 	free(c->dir_buckets);
 	free(c);

@@ -130,7 +130,7 @@ bool tbg_conn_request_answer(struct tbg_worker *w, struct tbg_conn *c,
 			     const struct tbg_message *m, const uint8_t *b, uint32_t taken,
 			     bool missed)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	struct tbg_ask ask = {
 		.may_wait = !t || t->asides < ASIDES_MAX,
 		.made = t && t->aside ? tbg_aside_made(t->aside) : NULL,
@@ -286,7 +286,7 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 /* The request is looked at anew, with what has been made. */
 void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	struct tbg_aside_task *task = t->aside;
 	struct tbg_message m = { 0 };
 	uint8_t *held = t->held;
@@ -298,7 +298,7 @@ void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
 	else				/* a reload has lowered its limits */
 		tbg_conn_request_refuse(w, c, 400, NULL, held, len);
 	free(held);
-	t = c->traffic;
+	t = c->active;
 	if (t && t->aside == task) {
 		t->aside = NULL;
 		t->asides = 0;
@@ -312,7 +312,7 @@ void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c, struct tbg_answerer *a)
 {
-	c->traffic->answerer = NULL;
+	c->active->answerer = NULL;
 	c->taken += a->taken;
 	c->stamp_ms = w->now_ms;
 	tbg_conn_answerer_note(w, c, a);
@@ -341,7 +341,7 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 			       struct tbg_answerer *a, const struct tbg_lines *head)
 {
 	const uint8_t *b = (const uint8_t *)head->text;
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	struct tbg_message m = { 0 };
 	struct tbg_answerer_request e;
 

@@ -54,7 +54,7 @@ struct tbg_answerer_record {
 
 struct tbg_answerer_ops {
 	/*
-	 * Takes over the request whose head is m at b: sets c->traffic->answerer until it
+	 * Takes over the request whose head is m at b: sets c->active->answerer until it
 	 * calls tbg_conn_answered() or tbg_conn_redirect(). False: no memory.
 	 */
 	bool (*begin)(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_message *m,

@@ -20,17 +20,17 @@
 
 struct tbg_conn_active *tbg_conn_active_get(struct tbg_conn *c)
 {
-	if (!c->traffic) {
-		c->traffic = malloc(sizeof(*c->traffic));
-		if (c->traffic)
-			*c->traffic = (struct tbg_conn_active){ .c = c, .fd = -1 };
+	if (!c->active) {
+		c->active = malloc(sizeof(*c->active));
+		if (c->active)
+			*c->active = (struct tbg_conn_active){ .c = c, .fd = -1 };
 	}
-	return c->traffic;
+	return c->active;
 }
 
-static void traffic_free(struct tbg_worker *w, struct tbg_conn *c)
+static void active_free(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 
 	tbg_conn_head_uncount(w, c);
 	if (!t)
@@ -50,17 +50,17 @@ static void traffic_free(struct tbg_worker *w, struct tbg_conn *c)
 	free(t->asked);
 	tbg_conn_output_drop(t);
 	free(t);
-	c->traffic = NULL;
+	c->active = NULL;
 }
 
 /* Back to the small form when nothing is under way. */
-static void traffic_trim(struct tbg_worker *w, struct tbg_conn *c)
+static void active_trim(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 
 	if (t && !t->in_len && !t->has_message && !t->in_body && !blocked(c) &&
 	    !t->close_after)
-		traffic_free(w, c);
+		active_free(w, c);
 }
 
 void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
@@ -116,9 +116,9 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 		tbg_sock_release(w->s->sock, c->sock);
 	}
 	free(c->peer);
-	free(c->ends);
+	free(c->endpoints);
 	free(c->taken_from);
-	traffic_free(w, c);
+	active_free(w, c);
 	if (c->client)
 		tbg_client_leave(w->s->clients, c->client);
 	tbg_conn_free(w, c);
@@ -157,7 +157,7 @@ void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_log_held(w, c);
 	if (a)
 		tbg_conn_answerer_note(w, c, a);
-	traffic_free(w, c);
+	active_free(w, c);
 	if (!c->ops) {
 		conn_release(w, c);
 		return;
@@ -190,7 +190,7 @@ void tbg_conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	shutdown(c->fd, SHUT_WR);
-	traffic_free(w, c);
+	active_free(w, c);
 	c->state = TBG_CONN_LINGER;
 	c->stamp_ms = w->now_ms;
 	if (!c->receiving && !c->eof)
@@ -211,7 +211,7 @@ void tbg_conn_settle(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	if (blocked(c) || turn_over(c))
 		return;
-	if (c->eof || (c->traffic && c->traffic->close_after))
+	if (c->eof || (c->active && c->active->close_after))
 		tbg_conn_finish(w, c);
 }
 
@@ -225,10 +225,10 @@ void tbg_conn_after(struct tbg_worker *w, struct tbg_conn *c)
 		a->ops->input(a);
 	if (c->state != TBG_CONN_OPEN)
 		return;
-	if (!blocked(c) && !(c->traffic && c->traffic->has_message))
+	if (!blocked(c) && !(c->active && c->active->has_message))
 		c->stamp_ms = w->now_ms;
 	tbg_conn_kernel_resume(w, c);
-	traffic_trim(w, c);
+	active_trim(w, c);
 	if (turn_over(c))
 		tbg_conn_turn_await(w, c);
 	if (tbg_conn_is_full(c))
@@ -239,13 +239,13 @@ void tbg_conn_after(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_go_on(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (c->traffic && c->traffic->in_len && tbg_conn_may_eat(c))
+	if (c->active && c->active->in_len && tbg_conn_may_eat(c))
 		tbg_conn_input_eat(w, c);
 	tbg_conn_after(w, c);
 }
 
 void tbg_conn_turn(struct tbg_worker *w, struct tbg_conn *c)
 {
-	c->traffic->turn_over = false;
+	c->active->turn_over = false;
 	tbg_conn_go_on(w, c);
 }

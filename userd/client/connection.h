@@ -86,9 +86,9 @@ struct tbg_conn {
 	bool half;			/* its unfinished head counts against its client */
 	uint8_t listener;		/* + 1, where listeners have lists; 0: not asked yet */
 	int sock;			/* its slot in sock; -1: none */
-	struct tbg_conn_active *traffic;	/* NULL: idle */
+	struct tbg_conn_active *active;		/* NULL: idle */
 	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
-	struct tbg_endpoints *ends;		/* for transfers; NULL: not asked yet */
+	struct tbg_endpoints *endpoints;	/* for transfers; NULL: not asked yet */
 	struct tbg_client *client;	/* where clients are counted; or NULL */
 	struct tbg_taken *taken_from;	/* wire, which may have it again; or NULL */
 	SLIST_ENTRY(tbg_conn) link;	/* in the free list */
@@ -171,7 +171,7 @@ uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len);
 bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len);
 void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c);
 /* Both addresses as text. */
-const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c);
+const struct tbg_endpoints *tbg_conn_endpoints(struct tbg_conn *c);
 
 /* A connection as `toboggan connections` shows it. */
 struct tbg_conn_shown {

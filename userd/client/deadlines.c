@@ -20,7 +20,7 @@
 /* A head, or a body, that does not come. */
 static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	bool ok;
 
 	tbg_stat_add(&w->stats.timeouts, 1);
@@ -59,7 +59,7 @@ static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms
 {
 	struct tbg_sock_conn *s = tbg_conn_sock(w, c);
 
-	if (!s || c->traffic)
+	if (!s || c->active)
 		return;
 	if (!c->receiving) {
 		if (has_news(c))
@@ -187,7 +187,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 
 bool tbg_conn_holds(const struct tbg_conn *c)
 {
-	return c->state == TBG_CONN_OPEN && c->traffic && c->traffic->out;
+	return c->state == TBG_CONN_OPEN && c->active && c->active->out;
 }
 
 bool tbg_conn_rests(const struct tbg_conn *c)
@@ -213,7 +213,7 @@ bool tbg_conn_give_way(struct tbg_worker *w, struct tbg_conn *c, uint32_t idle_m
 
 bool tbg_conn_head_is_late(const struct tbg_worker *w, const struct tbg_conn *c, uint32_t ms)
 {
-	const struct tbg_conn_active *t = c->traffic;
+	const struct tbg_conn_active *t = c->active;
 
 	return c->state == TBG_CONN_OPEN && t && t->has_message && !t->in_body && !blocked(c) &&
 	       tbg_message_begun(&t->message) && w->now_ms - c->stamp_ms >= ms;

@@ -25,7 +25,7 @@ struct tbg_sock_conn *tbg_conn_sock(const struct tbg_worker *w, const struct tbg
 void tbg_conn_word_publish(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken,
 			   uint32_t written)
 {
-	if (c->traffic && c->traffic->close_after)
+	if (c->active && c->active->close_after)
 		return;
 	if (c->slot >= 0)
 		tbg_conn_publish(&w->s->maps->conns[c->slot].word, taken, written);
@@ -80,7 +80,7 @@ void tbg_conn_take_over(struct tbg_worker *w, struct tbg_conn *c)
 
 bool tbg_conn_give_back(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b, uint32_t n)
 {
-	if (!c->taken_from || c->traffic || w->out_len || atomic_load(&w->s->draining))
+	if (!c->taken_from || c->active || w->out_len || atomic_load(&w->s->draining))
 		return false;
 	c->taken_from->tcb.answers = c->answers;
 	if (!tbg_conn_give(w->s->wire, c->taken_from, c->fd, c->taken, b, n,

@@ -118,7 +118,7 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		     size_t len, size_t *ret_used)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	struct tbg_message m = { 0 };
 	size_t content;
 	enum tbg_parsed p = tbg_body_decoder_skip(&t->body, b, len, ret_used, &content);
@@ -153,7 +153,7 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		     size_t len, bool missed, bool denied, size_t *ret_used)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	bool resumed = t && t->has_message;
 	bool begun = resumed && tbg_message_begun(&t->message);
 	struct tbg_message m = { 0 };
@@ -212,7 +212,7 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 bool tbg_conn_may_eat(const struct tbg_conn *c)
 {
 	return c->state == TBG_CONN_OPEN && !blocked(c) && !turn_over(c) &&
-	       !(c->traffic && c->traffic->close_after);
+	       !(c->active && c->active->close_after);
 }
 
 /*
@@ -248,7 +248,7 @@ static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 	size_t at = 0, used;
 
 	while (at < len && tbg_conn_may_eat(c)) {
-		struct tbg_conn_active *t = c->traffic;
+		struct tbg_conn_active *t = c->active;
 		bool missed = false;
 
 		if (at && turn_ends(w, c, &until_ns))
@@ -301,7 +301,7 @@ static bool in_add(struct tbg_conn *c, const uint8_t *b, size_t len)
 
 void tbg_conn_input_eat(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	uint8_t *in = t->in;
 	uint32_t len = t->in_len, room = t->in_room;
 	size_t used;
@@ -309,7 +309,7 @@ void tbg_conn_input_eat(struct tbg_worker *w, struct tbg_conn *c)
 	t->in = NULL;
 	t->in_len = t->in_room = 0;
 	used = conn_eat(w, c, in, len, false);
-	t = c->traffic;
+	t = c->active;
 	if (used < len && c->state == TBG_CONN_OPEN && t && !t->close_after) {
 		memmove(in, in + used, len - used);
 		t->in = in;
@@ -324,7 +324,7 @@ bool tbg_conn_is_full(const struct tbg_conn *c)
 {
 	uint32_t most = tbg_output_tight() ? IN_MAX / 8 : IN_MAX;
 
-	return c->traffic && c->traffic->in_len > most && (blocked(c) || turn_over(c));
+	return c->active && c->active->in_len > most && (blocked(c) || turn_over(c));
 }
 
 void tbg_conn_recv(struct tbg_worker *w, struct tbg_conn *c)
@@ -338,7 +338,7 @@ void tbg_conn_recv(struct tbg_worker *w, struct tbg_conn *c)
 
 uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	uint8_t *in = t->in_len ? t->in : NULL;
 
 	if (!in)
@@ -351,7 +351,7 @@ uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len)
 
 bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 
 	if (!len || !in_add(c, b, len))
 		return !len;
@@ -369,7 +369,7 @@ void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c)
 void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		      const uint8_t *b, uint32_t n)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	size_t used;
 
 	if (c->state != TBG_CONN_OPEN) {
@@ -393,7 +393,7 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 	} else {
 		used = conn_eat(w, c, b, n, true);
 		if (used < n && c->state == TBG_CONN_OPEN &&
-		    !(c->traffic && c->traffic->close_after) &&
+		    !(c->active && c->active->close_after) &&
 		    !in_add(c, b + used, n - used))
 			tbg_conn_kill(w, c);
 	}

@@ -19,7 +19,7 @@
 
 static inline bool blocked(const struct tbg_conn *c)
 {
-	const struct tbg_conn_active *t = c->traffic;
+	const struct tbg_conn_active *t = c->active;
 
 	return t && (t->out || t->fd >= 0 || t->parts || t->answerer || t->aside);
 }
@@ -27,19 +27,19 @@ static inline bool blocked(const struct tbg_conn *c)
 /* NULL: none. */
 static inline struct tbg_answerer *answerer_of(const struct tbg_conn *c)
 {
-	return c->traffic ? c->traffic->answerer : NULL;
+	return c->active ? c->active->answerer : NULL;
 }
 
 /* Its time is over for now, with requests left that have come already. */
 static inline bool turn_over(const struct tbg_conn *c)
 {
-	return c->traffic && c->traffic->turn_over;
+	return c->active && c->active->turn_over;
 }
 
 /* Nothing is under way: what has come, if anything, is no request yet. */
 static inline bool is_idle(const struct tbg_conn *c)
 {
-	const struct tbg_conn_active *t = c->traffic;
+	const struct tbg_conn_active *t = c->active;
 
 	return !t || (t->has_message && !blocked(c) && !tbg_message_begun(&t->message));
 }

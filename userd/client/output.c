@@ -115,7 +115,7 @@ bool tbg_conn_flush(struct tbg_worker *w, struct tbg_conn *c, const void *body,
 	w->out_len = 0;
 	tbg_conn_word_publish(w, c, c->taken, c->written);
 	flags |= MSG_DONTWAIT | MSG_NOSIGNAL;
-	if (c->traffic && c->traffic->out)
+	if (c->active && c->active->out)
 		n = 0;			/* a redirect's: behind the answers before */
 	else if (body_len)
 		n = sendmsg(c->fd, &m, flags);
@@ -182,7 +182,7 @@ bool tbg_conn_object_put(struct tbg_worker *w, struct tbg_conn *c, const struct 
 /* The socket's turn for a file: 1 done, 0 later, -1 the connection broke. */
 static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 
 	uint64_t until_ns = tbg_mono_ns() + TURN_SEND_NS;
 
@@ -217,7 +217,7 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 /* What comes next of several parts, sent. False: the connection broke. */
 static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	uint32_t room = TBG_OUT_BYTES - w->out_len;
 	struct tbg_range piece;
 	ssize_t n = tbg_parts_read(t->parts, w->out + w->out_len,
@@ -243,7 +243,7 @@ static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 /* What is behind the head: 1 done, 0 later, -1 the connection broke. */
 static int rest_send(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	int r = t->fd_left ? file_send(w, c) : 1;
 
 	for (int i = 0; r > 0 && t->parts; i++) {
@@ -261,7 +261,7 @@ static int rest_send(struct tbg_worker *w, struct tbg_conn *c)
 
 static void rest_done(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 
 	if (t->fd >= 0)
 		close(t->fd);
@@ -348,7 +348,7 @@ bool tbg_conn_answer_put(struct tbg_worker *w, struct tbg_conn *c, uint32_t take
 	bool ok;
 
 	if (persist == TBG_PERSIST_NOT && tbg_conn_active_get(c))
-		c->traffic->close_after = true;
+		c->active->close_after = true;
 	/* a large body is sent, and the counts published, within body_add() */
 	if (!rest)
 		c->taken += taken;
@@ -402,7 +402,7 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 
 	if (!tbg_conn_flush(w, c, NULL, 0, MSG_MORE))
 		return -EPIPE;
-	if (c->traffic->out) {		/* an earlier answer is still on its way */
+	if (c->active->out) {		/* an earlier answer is still on its way */
 		tbg_conn_poll(w, c);
 		return -EAGAIN;
 	}
@@ -424,7 +424,7 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 /* Pending output: 1 all out, 0 later, -1 broken. */
 static int out_send(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	ssize_t n;
 
 	if (t->out) {
@@ -445,7 +445,7 @@ static int out_send(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 	int r;
 
 	if (tbg_conn_is_closing(w, c) || c->state != TBG_CONN_OPEN || !blocked(c))

@@ -49,19 +49,19 @@ static void end_read(char text[TBG_END_TEXT], uint16_t *port,
 	}
 }
 
-const struct tbg_endpoints *tbg_conn_ends(struct tbg_conn *c)
+const struct tbg_endpoints *tbg_conn_endpoints(struct tbg_conn *c)
 {
 	static const struct tbg_endpoints unknown = { .peer = "unknown", .local = "unknown" };
 	struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
 	socklen_t len = sizeof(local);
 
-	if (c->ends || !(c->ends = malloc(sizeof(*c->ends))))
-		return c->ends ?: &unknown;
-	*c->ends = unknown;
+	if (c->endpoints || !(c->endpoints = malloc(sizeof(*c->endpoints))))
+		return c->endpoints ?: &unknown;
+	*c->endpoints = unknown;
 	getsockname(c->fd, (struct sockaddr *)&local, &len);
-	end_read(c->ends->local, &c->ends->local_port, &local);
-	end_read(c->ends->peer, &c->ends->peer_port, tbg_conn_peer(c));
-	return c->ends;
+	end_read(c->endpoints->local, &c->endpoints->local_port, &local);
+	end_read(c->endpoints->peer, &c->endpoints->peer_port, tbg_conn_peer(c));
+	return c->endpoints;
 }
 
 /* The log's record of a file, once the number of bytes sent is known. */
@@ -78,10 +78,10 @@ struct tbg_unlogged {
 /* When the request that is answered now began to arrive. */
 static uint64_t begin_take(const struct tbg_worker *w, struct tbg_conn *c)
 {
-	uint64_t ret = c->traffic ? c->traffic->begin_ns : 0;
+	uint64_t ret = c->active ? c->active->begin_ns : 0;
 
 	if (ret)
-		c->traffic->begin_ns = 0;
+		c->active->begin_ns = 0;
 	return ret ?: w->now_ns;
 }
 
@@ -105,16 +105,16 @@ static void request_note(struct tbg_worker *w, uint32_t vhost, const struct tbg_
 
 void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_unlogged *u = c->traffic ? c->traffic->unlogged : NULL;
+	struct tbg_unlogged *u = c->active ? c->active->unlogged : NULL;
 	struct tbg_log_record r = { .remote = c->peer, .tier = TBG_TIER_user };
 
 	if (!u)
 		return;
-	c->traffic->unlogged = NULL;
+	c->active->unlogged = NULL;
 	r.req = u->req;
 	r.req_len = u->req_len;
 	r.status = u->status;
-	r.body = u->body - c->traffic->fd_left;
+	r.body = u->body - c->active->fd_left;
 	r.reason = u->reason;
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - u->begin_ns;
@@ -127,19 +127,19 @@ void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_asked(const struct tbg_conn *c, const uint8_t **req, size_t *len)
 {
-	if (!c->traffic || !c->traffic->asked)
+	if (!c->active || !c->active->asked)
 		return;
-	*req = c->traffic->asked;
-	*len = c->traffic->asked_len;
+	*req = c->active->asked;
+	*len = c->active->asked_len;
 }
 
 void tbg_conn_asked_end(struct tbg_conn *c)
 {
-	if (!c->traffic)
+	if (!c->active)
 		return;
-	free(c->traffic->asked);
-	c->traffic->asked = NULL;
-	c->traffic->redirects = 0;
+	free(c->active->asked);
+	c->active->asked = NULL;
+	c->active->redirects = 0;
 }
 
 void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *req,

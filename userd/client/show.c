@@ -30,7 +30,7 @@ static void end_ask(int fd, name_of ask, struct tbg_prefix *ret, uint16_t *ret_p
 
 static const char *state_text(const struct tbg_conn *c)
 {
-	const struct tbg_conn_active *t = c->traffic;
+	const struct tbg_conn_active *t = c->active;
 
 	if (c->state == TBG_CONN_LINGER)
 		return "closing";

@@ -107,7 +107,7 @@ bool tbg_conns_slab_show(struct tbg_worker *w, unsigned int slab,
 
 void tbg_conn_turn_await(struct tbg_worker *w, struct tbg_conn *c)
 {
-	struct tbg_conn_active *t = c->traffic;
+	struct tbg_conn_active *t = c->active;
 
 	if (t->in_turns)
 		return;

@@ -34,8 +34,8 @@ int tbg_scope_apply(struct tbg_build *m, struct tbg_target *t,
 /* All others, and those of its media types: what is said last wins. */
 int tbg_level_apply(struct tbg_build *m, struct tbg_target *t, const struct tbg_scope *scope);
 
-/* What all upstreams have that say nothing of it themselves, into t->terms. */
-int tbg_response_directives_make(struct tbg_build *m, struct tbg_target *t);
+/* The defaults of an upstream, and the settings around it, into t->upstream. */
+int tbg_upstream_settings_make(struct tbg_build *m, struct tbg_target *t);
 
 /* Takes it over: the object of before stands for it if that is still the same. */
 int tbg_upstream_keep(struct tbg_build *m, struct tbg_upstream *u);

@@ -30,12 +30,12 @@ unsigned int tbg_reach_upstream(const struct tbg_upstream *u)
 {
 	unsigned int ret;
 
-	if (u->order)
-		return u->order->kind == TBG_POOL_CGI ? TBG_REACH_CGI : TBG_REACH_MODULE;
-	ret = u->terms.health_path ? TBG_REACH_HEALTH : 0;
-	if (u->terms.protocol == TBG_PROTOCOL_HTTP)
+	if (u->command)
+		return u->command->kind == TBG_POOL_CGI ? TBG_REACH_CGI : TBG_REACH_MODULE;
+	ret = u->settings.health_path ? TBG_REACH_HEALTH : 0;
+	if (u->settings.protocol == TBG_PROTOCOL_HTTP)
 		return ret | TBG_REACH_HTTP;
-	return ret | TBG_REACH_FASTCGI | (u->terms.script.file ? 0 : TBG_REACH_SCRIPTS);
+	return ret | TBG_REACH_FASTCGI | (u->settings.script.file ? 0 : TBG_REACH_SCRIPTS);
 }
 
 unsigned int tbg_reach_location(const struct tbg_location *l)

@@ -29,8 +29,8 @@ bool tbg_expires_set(struct tbg_target *t, const char *v)
 		sprintf(text, "max-age=%llu", (unsigned long long)seconds);
 	else
 		return false;
-	t->policy->expires = tbg_sites_text(t->sites, text);
-	return t->policy->expires;
+	t->header_rules->expires = tbg_sites_text(t->sites, text);
+	return t->header_rules->expires;
 }
 
 bool tbg_cache_control_set(struct tbg_target *t, const char *v)
@@ -39,8 +39,8 @@ bool tbg_cache_control_set(struct tbg_target *t, const char *v)
 		v = "";
 	else if (!tbg_field_value(v) || strlen(v) > TBG_CONTROL_MAX)
 		return false;
-	t->policy->cache_control = tbg_sites_text(t->sites, v);
-	return t->policy->cache_control;
+	t->header_rules->cache_control = tbg_sites_text(t->sites, v);
+	return t->header_rules->cache_control;
 }
 
 static bool header_valid(const char *v)
@@ -55,7 +55,7 @@ static bool header_valid(const char *v)
 			return false;
 	/* what the daemon makes, what frames, and what a 304 repeats (RFC 9110 15.4.5) */
 	if (tbg_name_in(tbg_name_of((struct tbg_slice){ v, len }),
-			tbg_names_with(TBG_FRAME | TBG_SET_HERE)))
+			tbg_names_with(TBG_FRAMING | TBG_SET_HERE)))
 		return false;
 	value = v + len + 1;
 	while (*value == ' ')
@@ -65,20 +65,20 @@ static bool header_valid(const char *v)
 
 bool tbg_headers_set(struct tbg_target *t, const char *v)
 {
-	return header_valid(v) && tbg_text_list_add(t, &t->policy->headers,
-						    &t->policy->headers_nr, v);
+	return header_valid(v) && tbg_text_list_add(t, &t->header_rules->headers,
+						    &t->header_rules->headers_nr, v);
 }
 
-static struct tbg_header_rules *policy_add(struct tbg_target *t)
+static struct tbg_header_rules *header_rules_add(struct tbg_target *t)
 {
 	struct tbg_location *l = t->location;
 	struct tbg_header_rules *more;
 
-	more = tbg_list_grow(t, l->policies, l->policies_nr, sizeof(*more));
+	more = tbg_list_grow(t, l->header_rules, l->header_rules_nr, sizeof(*more));
 	if (!more)
 		return NULL;
-	l->policies = more;
-	return &more[l->policies_nr++];
+	l->header_rules = more;
+	return &more[l->header_rules_nr++];
 }
 
 /* "image/" and a star is kept as "image/". */
@@ -104,8 +104,9 @@ static int types_apply(struct tbg_build *m, struct tbg_target *t, const struct t
 
 		if (type->kind != TBG_SCOPE_TYPE || whole != !strchr(type->title, '*'))
 			continue;
-		t->policy = policy_add(t);
-		if (!t->policy || !(t->policy->type = type_pattern(t->sites, type->title)))
+		t->header_rules = header_rules_add(t);
+		if (!t->header_rules ||
+		    !(t->header_rules->type = type_pattern(t->sites, type->title)))
 			return -ENOMEM;
 		err = tbg_scope_apply(m, t, type, false);
 	}
@@ -116,8 +117,8 @@ int tbg_level_apply(struct tbg_build *m, struct tbg_target *t, const struct tbg_
 {
 	int err;
 
-	t->policy = policy_add(t);
-	err = t->policy ? tbg_scope_apply(m, t, scope, false) : -ENOMEM;
+	t->header_rules = header_rules_add(t);
+	err = t->header_rules ? tbg_scope_apply(m, t, scope, false) : -ENOMEM;
 	err = err ?: types_apply(m, t, scope, false);
 	return err ?: types_apply(m, t, scope, true);
 }

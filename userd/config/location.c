@@ -243,8 +243,8 @@ static size_t fields_bytes(struct tbg_location *l)
 {
 	size_t ret = 0;
 
-	for (unsigned int i = 0; i < l->policies_nr; i++) {
-		const struct tbg_header_rules *p = &l->policies[i];
+	for (unsigned int i = 0; i < l->header_rules_nr; i++) {
+		const struct tbg_header_rules *p = &l->header_rules[i];
 
 		l->adds |= p->headers_nr || p->expires || p->cache_control;
 		ret += strlen(p->expires ?: "") + strlen(p->cache_control ?: "") + 32;
@@ -307,11 +307,11 @@ static int location_handler(struct tbg_build *m, struct tbg_target *t,
 	if (!l->upstream)
 		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": there is none of that name; expected that of a section such as upstream \"%.100s\" { server = \"HOST:PORT\" }",
 					t->named, t->named);
-	if (tbg_protocol_needs_root(l->upstream->terms.protocol) && l->root < 0 &&
-	    !l->upstream->terms.script.root && !l->upstream->terms.script.file)
+	if (tbg_protocol_needs_root(l->upstream->settings.protocol) && l->root < 0 &&
+	    !l->upstream->settings.script.root && !l->upstream->settings.script.file)
 		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": no root; expected root = \"a folder\" around it, or script-root = \"/a/path\" in the upstream",
 					l->upstream->name);
-	if (root && !tbg_protocol_needs_root(l->upstream->terms.protocol))
+	if (root && !tbg_protocol_needs_root(l->upstream->settings.protocol))
 		return tbg_build_wrong(m, said->line, "upstream: not together with a root; expected one of them");
 	return 0;
 }
@@ -332,9 +332,9 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 			 const struct tbg_scope *own)
 {
 	struct tbg_pool_command cgi, module;
-	struct tbg_upstream_terms terms = { 0 };
+	struct tbg_upstream_settings settings = { 0 };
 	struct tbg_target t = {
-		.sites = m->sites, .location = l, .terms = &terms, .why = "",
+		.sites = m->sites, .location = l, .upstream = &settings, .why = "",
 		.cgi = &cgi, .module = &module,
 	};
 	const struct tbg_scope *scopes[] = { own, host, m->top };

@@ -137,28 +137,28 @@ static char *pool_name(const struct tbg_pool_command *o)
 static int pool_new(struct tbg_build *m, struct tbg_target *t, const struct tbg_pool_command *o,
 		    const char *name)
 {
-	struct tbg_upstream_terms terms;
+	struct tbg_upstream_settings settings;
 	struct tbg_upstream *u;
 	struct tbg_backend b;
 	int err;
 
-	t->terms = &terms;
-	err = tbg_response_directives_make(m, t);
+	t->upstream = &settings;
+	err = tbg_upstream_settings_make(m, t);
 	err = err ?: tbg_backend_own(&b, o->path);
 	if (err)
 		return err;
-	terms.protocol = TBG_PROTOCOL_FASTCGI;
-	terms.health_path = NULL;
-	if (o->kind == TBG_POOL_CGI && terms.first_byte_ms < o->time_ms + GRACE_MS)
-		terms.first_byte_ms = o->time_ms + GRACE_MS;
-	u = tbg_upstream_new(name, name, &terms);
+	settings.protocol = TBG_PROTOCOL_FASTCGI;
+	settings.health_path = NULL;
+	if (o->kind == TBG_POOL_CGI && settings.first_byte_ms < o->time_ms + GRACE_MS)
+		settings.first_byte_ms = o->time_ms + GRACE_MS;
+	u = tbg_upstream_new(name, name, &settings);
 	if (u)
-		u->order = malloc(sizeof(*o));
-	if (!u || !u->order || !tbg_upstream_add(u, &b)) {
+		u->command = malloc(sizeof(*o));
+	if (!u || !u->command || !tbg_upstream_add(u, &b)) {
 		tbg_upstream_put(u);
 		return -ENOMEM;
 	}
-	*u->order = *o;
+	*u->command = *o;
 	return tbg_upstream_keep(m, u);
 }
 

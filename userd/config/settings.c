@@ -30,9 +30,9 @@ static void *object_of(const struct tbg_target *t, enum tbg_setting_object objec
 	case TBG_OBJECT_LOCATION:
 		return t->location;
 	case TBG_OBJECT_HEADERS:
-		return t->policy;
+		return t->header_rules;
 	case TBG_OBJECT_UPSTREAM:
-		return t->terms;
+		return t->upstream;
 	case TBG_OBJECT_CGI:
 		return t->cgi;
 	case TBG_OBJECT_MODULE:
@@ -173,12 +173,12 @@ bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 		   struct tbg_roots *roots, const char **ret_why)
 {
 	struct tbg_pool_command cgi = { 0 }, module = { 0 };
-	struct tbg_upstream_terms terms = { 0 };
+	struct tbg_upstream_settings settings = { 0 };
 	struct tbg_location location = { 0 };
-	struct tbg_header_rules policy = { 0 };
+	struct tbg_header_rules header_rules = { 0 };
 	struct tbg_target t = {
 		.sites = tbg_sites_new(roots), .location = &location,
-		.policy = &policy, .terms = &terms, .cgi = &cgi,
+		.header_rules = &header_rules, .upstream = &settings, .cgi = &cgi,
 		.module = &module, .check_only = true, .begins = true,
 		.why = "",
 	};

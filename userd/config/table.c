@@ -38,7 +38,7 @@
 
 #define STRUCT_OPTIONS	struct tbg_options
 #define STRUCT_LOCATION	struct tbg_location
-#define STRUCT_UPSTREAM	struct tbg_upstream_terms
+#define STRUCT_UPSTREAM	struct tbg_upstream_settings
 #define STRUCT_CGI	struct tbg_pool_command
 #define STRUCT_MODULE	struct tbg_pool_command
 

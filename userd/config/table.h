@@ -46,7 +46,7 @@ enum tbg_setting_object {
 	TBG_OBJECT_OPTIONS,	/* struct tbg_options */
 	TBG_OBJECT_LOCATION,	/* struct tbg_location */
 	TBG_OBJECT_HEADERS,	/* struct tbg_header_rules, of the scope at hand */
-	TBG_OBJECT_UPSTREAM,	/* struct tbg_upstream_terms */
+	TBG_OBJECT_UPSTREAM,	/* struct tbg_upstream_settings */
 	TBG_OBJECT_CGI, TBG_OBJECT_MODULE,	/* struct tbg_pool_command */
 	TBG_OBJECT_SITE,	/* nothing: whoever makes the sites reads the scopes */
 };

@@ -25,8 +25,8 @@ struct tbg_target {
 	struct tbg_options *options;
 	struct tbg_sites *sites;
 	struct tbg_location *location;
-	struct tbg_header_rules *policy;	/* of the scope at hand */
-	struct tbg_upstream_terms *terms;
+	struct tbg_header_rules *header_rules;	/* of the scope at hand */
+	struct tbg_upstream_settings *upstream;
 	struct tbg_pool_command *cgi, *module;
 	const char **servers;		/* of the upstream, or of the location */
 	unsigned int servers_nr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Upstreams as they are told: their servers, their terms, which program a path
+ * Upstreams as configured: their servers, their settings, which program a path
  * means to them; and the objects that come of it, those of the configuration
  * before where nothing has changed. Called while sites are made; where names
  * lead is in upstream/address.h.
@@ -50,13 +50,13 @@ bool tbg_server_set(struct tbg_target *t, const char *v)
 
 bool tbg_protocol_set(struct tbg_target *t, const char *v)
 {
-	return tbg_protocol_find(v, &t->terms->protocol);
+	return tbg_protocol_find(v, &t->upstream->protocol);
 }
 
 bool tbg_balance_set(struct tbg_target *t, const char *v)
 {
-	t->terms->least = !strcmp(v, "least");
-	return t->terms->least || !strcmp(v, "turn") || !strcmp(v, "round-robin");
+	t->upstream->least = !strcmp(v, "least");
+	return t->upstream->least || !strcmp(v, "turn") || !strcmp(v, "round-robin");
 }
 
 bool tbg_health_path_set(struct tbg_target *t, const char *v)
@@ -66,8 +66,8 @@ bool tbg_health_path_set(struct tbg_target *t, const char *v)
 	for (size_t i = 0; i < len; i++)
 		if (v[i] <= ' ' || v[i] > '~' || v[i] == '#')
 			return false;
-	t->terms->health_path = tbg_sites_text(t->sites, v);
-	return *v == '/' && len <= 512 && t->terms->health_path;
+	t->upstream->health_path = tbg_sites_text(t->sites, v);
+	return *v == '/' && len <= 512 && t->upstream->health_path;
 }
 
 /* "/srv/www", without a slash at its end but in "/", which is "". */
@@ -84,30 +84,30 @@ static bool absolute(struct tbg_target *t, const char **ret, const char *v)
 
 bool tbg_script_root_set(struct tbg_target *t, const char *v)
 {
-	return absolute(t, &t->terms->script.root, v);
+	return absolute(t, &t->upstream->script.root, v);
 }
 
 bool tbg_script_filename_set(struct tbg_target *t, const char *v)
 {
-	return absolute(t, &t->terms->script.file, v) && *t->terms->script.file;
+	return absolute(t, &t->upstream->script.file, v) && *t->upstream->script.file;
 }
 
 bool tbg_script_index_set(struct tbg_target *t, const char *v)
 {
-	t->terms->script.index = tbg_sites_text(t->sites, v);
-	return tbg_file_name(v) && strlen(v) < 128 && t->terms->script.index;
+	t->upstream->script.index = tbg_sites_text(t->sites, v);
+	return tbg_file_name(v) && strlen(v) < 128 && t->upstream->script.index;
 }
 
 bool tbg_script_split_set(struct tbg_target *t, const char *v)
 {
-	t->terms->script.split = tbg_sites_text(t->sites, v);
-	return *v && strlen(v) < 128 && !strchr(v, '/') && t->terms->script.split;
+	t->upstream->script.split = tbg_sites_text(t->sites, v);
+	return *v && strlen(v) < 128 && !strchr(v, '/') && t->upstream->script.split;
 }
 
 /* "NAME=value" */
 bool tbg_script_params_set(struct tbg_target *t, const char *v)
 {
-	struct tbg_script *s = &t->terms->script;
+	struct tbg_script *s = &t->upstream->script;
 	size_t len = strspn(v, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
 
 	if (t->begins)
@@ -127,7 +127,7 @@ static int addresses_add(const struct tbg_target *t, struct tbg_upstream *u,
 	struct tbg_backend b;
 
 	for (unsigned int nr = 1; u->nr + to_come < TBG_BACKEND_MAX &&
-	     tbg_backend_parse(text, t->terms->protocol, !t->location, nr, &b); nr++)
+	     tbg_backend_parse(text, t->upstream->protocol, !t->location, nr, &b); nr++)
 		if (!tbg_upstream_add(u, &b))
 			return -ENOMEM;
 	return 0;
@@ -140,7 +140,7 @@ static int servers_add(struct tbg_build *m, const struct tbg_target *t,
 	struct tbg_backend b;
 
 	for (unsigned int i = 0; i < t->servers_nr; i++) {
-		if (!tbg_backend_parse(t->servers[i], t->terms->protocol, !t->location,
+		if (!tbg_backend_parse(t->servers[i], t->upstream->protocol, !t->location,
 				       0, &b))
 			return tbg_build_wrong(m, line, "%.100s: expected a server of the upstream's protocol",
 					       t->servers[i]);
@@ -187,7 +187,7 @@ static int upstream_new(struct tbg_build *m, const struct tbg_target *t,
 			const char *name, unsigned int line)
 {
 	char *servers = servers_text(t);
-	struct tbg_upstream *u = servers ? tbg_upstream_new(name, servers, t->terms) : NULL;
+	struct tbg_upstream *u = servers ? tbg_upstream_new(name, servers, t->upstream) : NULL;
 	int err = u ? servers_add(m, t, u, line) : -ENOMEM;
 
 	free(servers);
@@ -198,22 +198,22 @@ static int upstream_new(struct tbg_build *m, const struct tbg_target *t,
 	return tbg_upstream_keep(m, u);
 }
 
-int tbg_response_directives_make(struct tbg_build *m, struct tbg_target *t)
+int tbg_upstream_settings_make(struct tbg_build *m, struct tbg_target *t)
 {
-	*t->terms = (struct tbg_upstream_terms){ 0 };
+	*t->upstream = (struct tbg_upstream_settings){ 0 };
 	return tbg_settings_unsaid(t, TBG_OBJECT_UPSTREAM) ?: tbg_scope_apply(m, t, m->top, true);
 }
 
 int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own)
 {
-	struct tbg_upstream_terms terms;
-	struct tbg_target t = { .sites = m->sites, .terms = &terms };
+	struct tbg_upstream_settings settings;
+	struct tbg_target t = { .sites = m->sites, .upstream = &settings };
 	int err;
 
 	if (!tbg_setting_of(own, "server"))
 		return tbg_build_wrong(m, own->line, "upstream \"%.100s\": no server; expected server = \"HOST:PORT\" or \"unix:PATH\" in it",
 					own->title);
-	err = tbg_response_directives_make(m, &t);
+	err = tbg_upstream_settings_make(m, &t);
 	err = err ?: tbg_scope_apply(m, &t, own, true);
 	err = err ?: upstream_new(m, &t, own->title, tbg_setting_of(own, "server")->line);
 	return err ?: tbg_effect_check(m, own, tbg_reach_upstream(
@@ -222,15 +222,15 @@ int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own)
 
 int tbg_upstream_given(struct tbg_build *m, struct tbg_target *t, unsigned int line)
 {
-	struct tbg_upstream_terms terms;
+	struct tbg_upstream_settings settings;
 	char *name = servers_text(t);
 	int err = 0;
 
 	if (!name)
 		return -ENOMEM;
-	t->terms = &terms;
+	t->upstream = &settings;
 	if (!tbg_sites_upstream_find(m->sites, name))
-		err = tbg_response_directives_make(m, t) ?: upstream_new(m, t, name, line);
+		err = tbg_upstream_settings_make(m, t) ?: upstream_new(m, t, name, line);
 	t->location->upstream = tbg_sites_upstream_find(m->sites, name);
 	free(name);
 	return err;

@@ -181,7 +181,7 @@ static void upstream_add(const struct tbg_server *s, json_t *to)
 			json_array_append_new(servers, backend_json(&u->backends[j]));
 	}
 	json_object_set_new(to, "upstreams", servers);
-	tbg_store_stats(s->stock, &st);
+	tbg_store_stats(s->store, &st);
 	json_object_set_new(to, "stock", json_pack(
 		"{s:I, s:I, s:I, s:I, s:I, s:I}",
 		"responses", (json_int_t)st.responses, "uris", (json_int_t)st.uris,
@@ -478,9 +478,9 @@ static json_t *purge_host(struct tbg_server *s, const char *host)
 	if (!sites->upstreams_nr && !tbg_site_named(sites, host))
 		return tbg_command_error("host: %.200s: no site has that name, see toboggan status",
 					 host);
-	nr = tbg_store_purge_host(s->stock, host);
+	nr = tbg_store_purge_host(s->store, host);
 	if (tbg_site_named(sites, host)) {
-		/* files, whose text begins so; what upstreams answered is the stock's */
+		/* files, whose text begins so; responses of upstreams are in the store */
 		nr += tbg_cache_withdraw_below(s->files.cache, site->id, "/", 1);
 		host = *site->name ? site->name : host;
 	}
@@ -499,12 +499,12 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 
 	if (json_is_true(json_object_get(req, "all"))) {
 		/* first what the kernel tiers have of it: counted once */
-		nr = tbg_store_purge(s->stock, NULL, 0);
+		nr = tbg_store_purge(s->store, NULL, 0);
 		nr += tbg_cache_withdraw_all(s->files.cache);
 		return json_pack("{s:b, s:I}", "ok", 1, "purged", (json_int_t)nr);
 	}
 	if (tag) {
-		nr = tbg_store_purge_tag(s->stock, tag);
+		nr = tbg_store_purge_tag(s->store, tag);
 		return json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
 				 "tag", tbg_json_text(tag, strlen(tag)));
 	}
@@ -515,8 +515,8 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 		return ret;
 	nr = prefix ? tbg_cache_withdraw_below(s->files.cache, vhost_of(p), p->path, p->len)
 		    : tbg_cache_withdraw_path(s->files.cache, vhost_of(p), p->path, p->len);
-	nr += prefix ? tbg_store_purge_below(s->stock, p->path, p->len)
-		     : tbg_store_purge(s->stock, p->path, p->len);
+	nr += prefix ? tbg_store_purge_below(s->store, p->path, p->len)
+		     : tbg_store_purge(s->store, p->path, p->len);
 	ret = json_pack("{s:b, s:I, s:o}", "ok", 1, "purged", (json_int_t)nr,
 			"path", tbg_json_text(p->path, p->len));
 	free(p);

@@ -117,14 +117,14 @@ static bool own_list(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, v
 	};
 	struct listing *l = arg;
 	struct tbg_conn_shown row = {
-		.peer.bits = 128, .peer_port = ntohs(key->ends.remote_port),
-		.local.bits = 128, .local_port = ntohs(key->ends.local_port),
+		.peer.bits = 128, .peer_port = ntohs(key->flow.remote_port),
+		.local.bits = 128, .local_port = ntohs(key->flow.local_port),
 		.tier = "wire", .state = "?", .answers = tcb->answers,
 		.age_ms = ms_since(l, tcb->born_ms), .idle_ms = ms_since(l, tcb->seen_ms),
 	};
 
-	memcpy(row.peer.address, key->ends.remote, 16);
-	memcpy(row.local.address, key->ends.local, 16);
+	memcpy(row.peer.address, key->flow.remote, 16);
+	memcpy(row.local.address, key->flow.local, 16);
 	if (tcb->state < TBG_TCB_STATES)
 		row.state = states[tcb->state];
 	row_put(l, &row);

@@ -87,7 +87,7 @@ static struct row row_of(const struct tbg_object *o)
 	};
 }
 
-/* A file's; what upstreams answered is in the stock, published or not. */
+/* A file's; responses of upstreams are in the store, published or not. */
 static bool row_add(struct tbg_object *o, uint64_t hits, void *arg)
 {
 	struct row row = row_of(o);
@@ -109,7 +109,7 @@ static bool stored_add(const struct tbg_store_row *stored, void *arg)
 	row.path_len = stored->uri.len;
 	row.body = one->body->len;
 	row.get = row.get ?: one->head_len + one->body->len;
-	row.expires_ns = tbg_response_directives_expires_ns(&one->terms);
+	row.expires_ns = tbg_response_directives_expires_ns(&one->directives);
 	tbg_field_find(one->head, one->head_len, "ETag", &tag);
 	return row_new(arg, &row, stored->uri.text, tag.text, tag.len);
 }
@@ -203,7 +203,7 @@ int tbg_listing_run(struct tbg_stream *st)
 	l.room = tbg_reply_size_longest(st->s->wire, st->s->opt.wire_size);
 	l.sock = st->s->sock;
 	tbg_cache_each(st->s->files.cache, row_add, &l);
-	tbg_store_each(st->s->stock, stored_add, &l);
+	tbg_store_each(st->s->store, stored_add, &l);
 	if (chunk && !l.no_memory) {
 		if (l.rows_nr)
 			qsort(l.rows, l.rows_nr, sizeof(*l.rows), row_compare);

@@ -124,7 +124,7 @@ static bool stored_visit(const struct tbg_store_row *row, void *arg)
 	o = stored_object(f, one, &row->uri);
 	f->found = f->upstream = true;
 	f->in_kernel = o && o->in_kernel;
-	f->expires_ns = tbg_response_directives_expires_ns(&one->terms);
+	f->expires_ns = tbg_response_directives_expires_ns(&one->directives);
 	f->hits = row->hits;
 	f->len = one->head_len + one->body->len;
 	if (o) {
@@ -586,7 +586,7 @@ json_t *tbg_why_answer(struct tbg_server *s, const struct tbg_why_path *p,
 	}
 	if (p) {
 		search_run(s, &f);
-		tbg_store_each(s->stock, stored_visit, &f);
+		tbg_store_each(s->store, stored_visit, &f);
 		json_object_set_new(ret, "path", tbg_json_text(p->path, p->len));
 		place_json(p, ret);
 	}

@@ -115,7 +115,7 @@ static void script_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 /* The host alone; what the client calls us, or where it has reached us. */
 static void server_name_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
-	const char *local = p->ends->local;
+	const char *local = p->endpoints->local;
 	struct tbg_slice host = p->request->host;
 	size_t n = host.len;
 
@@ -147,12 +147,12 @@ static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	put(ret, p, "SERVER_SOFTWARE", text("toboggan"));
 	put(ret, p, "SERVER_PROTOCOL", text(f->minor ? "HTTP/1.1" : "HTTP/1.0"));
 	server_name_put(ret, p);
-	put(ret, p, "SERVER_ADDR", text(p->ends->local));
-	put_number(ret, p, "SERVER_PORT", p->ends->local_port);
-	put(ret, p, "REMOTE_ADDR", text(p->ends->peer));
+	put(ret, p, "SERVER_ADDR", text(p->endpoints->local));
+	put_number(ret, p, "SERVER_PORT", p->endpoints->local_port);
+	put(ret, p, "REMOTE_ADDR", text(p->endpoints->peer));
 	/* RFC 3875 4.1.9: or so, where nobody asks for a name */
-	put(ret, p, "REMOTE_HOST", text(p->ends->peer));
-	put_number(ret, p, "REMOTE_PORT", p->ends->peer_port);
+	put(ret, p, "REMOTE_HOST", text(p->endpoints->peer));
+	put_number(ret, p, "REMOTE_PORT", p->endpoints->peer_port);
 	put(ret, p, "REQUEST_SCHEME", text(https ? "https" : "http"));
 	if (https)
 		put(ret, p, "HTTPS", text("on"));

@@ -26,7 +26,7 @@ struct tbg_fcgi_params {
 	const struct tbg_forward *request;	/* target in origin form */
 	const struct tbg_script *script;
 	const char *root;		/* DOCUMENT_ROOT, no '/' at its end */
-	const struct tbg_endpoints *ends;
+	const struct tbg_endpoints *endpoints;
 	struct tbg_slice path;		/* canonical, begins with '/' */
 	const char *index;		/* of the folder that path is, not the script's; or NULL */
 };

@@ -101,7 +101,7 @@ static struct entry *oldest_waiting(const struct tbg_compressed *p)
 
 static int memory_file(const char *data, size_t len)
 {
-	int fd = memfd_create("pressed", MFD_CLOEXEC);
+	int fd = memfd_create("compressed", MFD_CLOEXEC);
 	ssize_t n;
 
 	for (size_t at = 0; fd >= 0 && at < len; at += n) {
@@ -118,7 +118,7 @@ static int memory_file(const char *data, size_t len)
  * A descriptor of what it becomes, -E2BIG, -errno. Mapped memory goes back when
  * it is done with; malloc() would keep it.
  */
-static int press(const struct entry *e, uint64_t *ret_len)
+static int entry_compress(const struct entry *e, uint64_t *ret_len)
 {
 	size_t size = e->st.st_size;
 	char *plain = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE,
@@ -177,7 +177,7 @@ static void *thread_run(void *arg)
 		}
 		e->state = WORKING;
 		pthread_mutex_unlock(&p->lock);
-		fd = press(e, &len);
+		fd = entry_compress(e, &len);
 		pthread_mutex_lock(&p->lock);
 		entry_done(p, e, fd, len);
 	}

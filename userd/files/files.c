@@ -304,8 +304,8 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding)
 	return n;
 }
 
-int tbg_file_press(const struct tbg_files *files, struct tbg_file *f,
-		   enum tbg_encoding encoding)
+int tbg_file_compress_large(const struct tbg_files *files, struct tbg_file *f,
+			    enum tbg_encoding encoding)
 {
 	struct stat st;
 	int fd;

@@ -32,7 +32,7 @@ struct tbg_files {
 	struct tbg_roots *roots;
 	struct tbg_cache *cache;	/* of objects, for all tiers */
 	struct tbg_watch *watch;
-	struct tbg_open_files *opened;	/* large files */
+	struct tbg_open_files *open_files;	/* large files */
 	struct tbg_compressed *compressed;	/* large texts */
 };
 
@@ -97,8 +97,8 @@ int tbg_file_compress(struct tbg_file *f, enum tbg_encoding encoding);
 size_t tbg_file_coding_room(const struct tbg_file *f, enum tbg_encoding encoding);
 int tbg_file_coded(struct tbg_file *f, enum tbg_encoding encoding, const char *text, size_t len);
 /* The same for one too large to be stored; -EAGAIN: it is not ready yet. */
-int tbg_file_press(const struct tbg_files *files, struct tbg_file *f,
-		   enum tbg_encoding encoding);
+int tbg_file_compress_large(const struct tbg_files *files, struct tbg_file *f,
+			    enum tbg_encoding encoding);
 
 /* Whether a write that changed it may be under way yet. */
 bool tbg_version_recent(const struct stat *st);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Programs and the visits they answer. A program's head is held back until it
+ * Programs and the requests they answer. A program's head is held back until it
  * is whole and right, so that what comes instead of one is a 502; what follows
- * streams, no faster than the daemon takes it. A program outlives its visit by
+ * streams, no faster than the daemon takes it. A program outlives its request by
  * the time that its keeper needs to kill it, and counts as running until then.
  */
 #include <errno.h>
@@ -267,7 +267,7 @@ static bool bodiless(const struct program *p, size_t len)
 								      : TBG_METHOD_HEAD);
 }
 
-/* False: the visit is over. */
+/* False: the request is over. */
 static bool head_add(struct program *p, const void *b, size_t len)
 {
 	long n;

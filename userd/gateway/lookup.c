@@ -36,7 +36,7 @@ struct tbg_lookup {
 	struct tbg_lines in;		/* the head, then the body without framing */
 	struct tbg_response head;
 	struct tbg_fields fields;	/* of the head */
-	struct tbg_body_decoder frame;
+	struct tbg_body_decoder decoder;
 };
 
 static int idle[IDLE_MAX];
@@ -77,7 +77,7 @@ static void keep(int fd)
 
 static int connect_new(void)
 {
-	const struct sockaddr_storage *a = &tbg_module_order()->fetch;
+	const struct sockaddr_storage *a = &tbg_module_command()->fetch;
 	socklen_t len = a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 						 : sizeof(struct sockaddr_in);
 	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -120,7 +120,7 @@ static void lookup_free(struct tbg_lookup *l)
 	tbg_lines_free(&l->out);
 	tbg_lines_free(&l->in);
 	tbg_fields_free(&l->fields);
-	tbg_body_decoder_end(&l->frame);
+	tbg_body_decoder_end(&l->decoder);
 	free(l);
 }
 
@@ -139,7 +139,7 @@ static void done(struct tbg_lookup *l, int error)
 		f.fields_len = l->head.len - 2 - l->head.fields_off;
 		f.body = l->in.text + l->head.len;
 		f.body_len = l->in.len - l->head.len;
-		if (!l->head.close && l->frame.framing != TBG_FRAMING_CLOSE) {
+		if (!l->head.close && l->decoder.framing != TBG_FRAMING_CLOSE) {
 			keep(l->fd);
 			l->fd = -1;
 		}
@@ -156,20 +156,20 @@ static void frame_begin(struct tbg_lookup *l)
 
 	l->framed = true;
 	if (tbg_response_bodiless(h->status, TBG_METHOD_GET))
-		tbg_body_decoder_begin(&l->frame, TBG_FRAMING_NONE, 0);
+		tbg_body_decoder_begin(&l->decoder, TBG_FRAMING_NONE, 0);
 	else if (h->chunked)
-		tbg_body_decoder_begin(&l->frame, TBG_FRAMING_CHUNKED, 0);
+		tbg_body_decoder_begin(&l->decoder, TBG_FRAMING_CHUNKED, 0);
 	else if (h->has_length)
-		tbg_body_decoder_begin(&l->frame, TBG_FRAMING_LENGTH, h->content_length);
+		tbg_body_decoder_begin(&l->decoder, TBG_FRAMING_LENGTH, h->content_length);
 	else
-		tbg_body_decoder_begin(&l->frame, TBG_FRAMING_CLOSE, 0);
+		tbg_body_decoder_begin(&l->decoder, TBG_FRAMING_CLOSE, 0);
 }
 
 /* 0: go on; 1: complete; or negative errno. from: where the new bytes begin. */
 static int body_take(struct tbg_lookup *l, size_t from)
 {
 	size_t used, data, len = l->in.len - from;
-	enum tbg_parsed p = tbg_body_decoder_eat(&l->frame, (uint8_t *)l->in.text + from,
+	enum tbg_parsed p = tbg_body_decoder_eat(&l->decoder, (uint8_t *)l->in.text + from,
 					  len, &used, &data);
 
 	l->in.len = from + data;
@@ -214,7 +214,7 @@ static void ended(struct tbg_lookup *l)
 {
 	int err;
 
-	if (l->framed && tbg_body_decoder_closes(&l->frame)) {
+	if (l->framed && tbg_body_decoder_closes(&l->decoder)) {
 		done(l, 0);
 		return;
 	}
@@ -281,7 +281,7 @@ static bool word(const char *text, size_t max)
 static unsigned int depth_of(const struct tbg_request *r)
 {
 	const char *v = tbg_request_field(r, TBG_DEPTH_FIELD);
-	const char *mark = tbg_module_order()->mark;
+	const char *mark = tbg_module_command()->mark;
 	size_t len = strlen(mark);
 
 	/* a client may say anything */
@@ -306,7 +306,7 @@ int tbg_request_fetch(struct tbg_request *r, const char *target,
 		return -ENOMEM;
 	l->r = r;
 	tbg_lines_add(&l->out, "GET %s HTTP/1.1\r\nHost: %s\r\n" TBG_DEPTH_FIELD ": %s-%u\r\n%s\r\n",
-		      target, host, tbg_module_order()->mark, depth_of(r) + 1,
+		      target, host, tbg_module_command()->mark, depth_of(r) + 1,
 		      flags & TBG_FETCH_CACHED ? "Cache-Control: only-if-cached\r\n" : "");
 	l->fd = -1;
 	err = l->out.failed ? -ENOMEM : connect_any(l, false);

@@ -37,7 +37,7 @@ static int fd_of(struct msghdr *m)
 	return fd;
 }
 
-static void on_order(void *arg, uint32_t events)
+static void on_command(void *arg, uint32_t events)
 {
 	static struct tbg_pool_command o;
 	char control[CMSG_SPACE(sizeof(int))];
@@ -57,7 +57,7 @@ static void on_order(void *arg, uint32_t events)
 	}
 	fd = fd_of(&m);
 	if (n == sizeof(o) && o.size == sizeof(o))
-		tbg_pools_order(&o, fd);
+		tbg_pools_command(&o, fd);
 	else if (fd >= 0)
 		close(fd);
 }
@@ -88,14 +88,14 @@ static void on_signal(void *arg, uint32_t events)
 }
 
 /* Where the daemon decides when we end, signals that end us do not. */
-static int signals_take(bool alone)
+static int signals_take(bool standalone)
 {
 	sigset_t set;
 	int fd;
 
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
-	if (!alone) {
+	if (!standalone) {
 		signal(SIGINT, SIG_IGN);
 		signal(SIGTERM, SIG_IGN);
 		return 0;
@@ -110,14 +110,14 @@ static int signals_take(bool alone)
 
 int main(int argc, char **argv)
 {
-	static struct tbg_pool_command order;
-	bool alone = argc > 1;
+	static struct tbg_pool_command command;
+	bool standalone = argc > 1;
 	int err, fd = -1;
 
-	err = alone ? tbg_alone_read(argc, argv, &order, &fd) : -1;
+	err = standalone ? tbg_standalone_read(argc, argv, &command, &fd) : -1;
 	if (err >= 0)
 		return err;
-	if (!alone && !has_daemon()) {
+	if (!standalone && !has_daemon()) {
 		fprintf(stderr, "toboggan-gateway: started by toboggand, see cgi and module in toboggan.conf(5); or with a module, see --help\n");
 		return 2;
 	}
@@ -128,15 +128,15 @@ int main(int argc, char **argv)
 	tbg_filter_load(TBG_FILTER_GATEWAY);	/* the daemon has said why not */
 	files_raise();
 	err = tbg_loop_open(&the_loop);
-	err = err ?: signals_take(alone);
+	err = err ?: signals_take(standalone);
 	err = err ?: tbg_pools_open(the_loop);
-	if (!err && alone)
-		tbg_pools_order(&order, fd);
+	if (!err && standalone)
+		tbg_pools_command(&command, fd);
 	else
-		err = err ?: tbg_loop_add(the_loop, TBG_POOL_COMMAND_FD, EPOLLIN, on_order, NULL);
+		err = err ?: tbg_loop_add(the_loop, TBG_POOL_COMMAND_FD, EPOLLIN, on_command, NULL);
 	if (!err)
 		err = tbg_loop_run(the_loop);
 	tbg_pools_close();
-	tbg_alone_end();
+	tbg_standalone_end();
 	return err ? 1 : 0;
 }

@@ -65,7 +65,7 @@ struct tbg_loop *tbg_module_loop(void)
 	return worker.serve.loop;
 }
 
-const struct tbg_pool_command *tbg_module_order(void)
+const struct tbg_pool_command *tbg_module_command(void)
 {
 	return worker.o;
 }
@@ -352,7 +352,7 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 	tbg_request_mark(r);
 }
 
-/* --- visits -------------------------------------------------------------- */
+/* --- requests ------------------------------------------------------------ */
 
 /* Of addresses; 0: any. Sanitizers have terabytes of them, for what they know of each byte. */
 static uint64_t memory_max(void)

@@ -37,7 +37,7 @@ struct tbg_request {
 	/* the answer */
 	unsigned int status;		/* 0: not said */
 	struct tbg_lines fields, tags, early;
-	bool head_given;		/* to the visit */
+	bool head_given;		/* to v */
 	bool ended;			/* the module has */
 	bool failed;			/* no memory for it */
 	bool wants_input, wants_room;
@@ -56,12 +56,12 @@ void tbg_request_mark(struct tbg_request *r);
 void tbg_requests_settle(void);
 
 struct tbg_loop *tbg_module_loop(void);
-const struct tbg_pool_command *tbg_module_order(void);
+const struct tbg_pool_command *tbg_module_command(void);
 
 /* Memory that r frees. NULL: none. */
 char *tbg_request_alloc(struct tbg_request *r, size_t size);
 
-/* reply.c: gives the visit what there is, and its end if it has ended. */
+/* reply.c: gives r->v the output that there is, and its end if it has ended. */
 void tbg_reply_settle(struct tbg_request *r);
 
 /* lookup.c calls the first; module.c the second, for one that is not over. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Workers are forked, and become what the order says before they load or run
+ * Workers are forked, and become what the command says before they load or run
  * anything: another user, another root. One that dies is replaced, the sooner
  * the longer it has lived. What a dead worker leaves behind becomes our child,
  * and is killed too.
@@ -341,7 +341,7 @@ static void on_child(void *arg, uint32_t events)
 	reap();
 }
 
-/* --- orders -------------------------------------------------------------- */
+/* --- commands ------------------------------------------------------------ */
 
 /*
  * The daemon is not root any more: whoever has taken it over must not become
@@ -425,7 +425,7 @@ static void settle_down(const struct tbg_pool_command *o)
 		tbg_report("toboggan-gateway: cannot become user %u", o->uid);
 }
 
-static bool order_valid(const struct tbg_pool_command *o)
+static bool command_valid(const struct tbg_pool_command *o)
 {
 	return memchr(o->path, 0, sizeof(o->path)) &&
 	       memchr(o->mark, 0, sizeof(o->mark)) &&
@@ -435,9 +435,9 @@ static bool order_valid(const struct tbg_pool_command *o)
 	       (!o->args_len || !o->args[o->args_len - 1]);
 }
 
-void tbg_pools_order(const struct tbg_pool_command *o, int listen_fd)
+void tbg_pools_command(const struct tbg_pool_command *o, int listen_fd)
 {
-	if (o->what == TBG_POOL_COMMAND_OPEN && listen_fd >= 0 && order_valid(o)) {
+	if (o->what == TBG_POOL_COMMAND_OPEN && listen_fd >= 0 && command_valid(o)) {
 		pool_open(o, listen_fd);
 		return;
 	}

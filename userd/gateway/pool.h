@@ -12,8 +12,8 @@ struct tbg_pool_command;
 /* 0 or negative errno; what is carried out for a pool is said on stderr. */
 int tbg_pools_open(struct tbg_loop *l);
 
-/* listen_fd: the order's, taken over; -1: it came without. */
-void tbg_pools_order(const struct tbg_pool_command *o, int listen_fd);
+/* listen_fd: came with the command, taken over; -1: the command came without. */
+void tbg_pools_command(const struct tbg_pool_command *o, int listen_fd);
 
 /* Kills all, and waits for them. */
 void tbg_pools_close(void);

@@ -14,7 +14,7 @@
 static bool field_ours(const char *name)
 {
 	return tbg_name_in(tbg_name_of((struct tbg_slice){ name, strlen(name) }),
-			   tbg_names_with(TBG_FRAME) | TBG_NAME_BIT(STATUS));
+			   tbg_names_with(TBG_FRAMING) | TBG_NAME_BIT(STATUS));
 }
 
 static int too_late(const struct tbg_request *r)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Connections, records and their order. A visit lives as long as its connection
+ * Connections, records and their order. A request lives as long as its connection
  * and serves one request after the other; the answerer sees each of them begin
- * and go. A callback may end the visit that it is called for: whoever calls one
+ * and go. A callback may end the request that it is called for: whoever calls one
  * holds it meanwhile.
  */
 #include <errno.h>
@@ -46,7 +46,7 @@ static void listen_not(struct tbg_serve *s)
 	s->listening = false;
 }
 
-/* --- a visit's life ------------------------------------------------------ */
+/* --- a request's life ---------------------------------------------------- */
 
 static void request_forget(struct tbg_gateway_request *v)
 {
@@ -527,7 +527,7 @@ static bool peer_allowed(const struct tbg_serve *s, int fd)
 	       (!who.uid || who.uid == s->daemon || who.uid == geteuid());
 }
 
-static void visit_new(struct tbg_serve *s, int fd)
+static void request_new(struct tbg_serve *s, int fd)
 {
 	struct tbg_gateway_request *v = peer_allowed(s, fd) ? calloc(1, sizeof(*v)) : NULL;
 
@@ -553,7 +553,7 @@ static void on_listener(void *arg, uint32_t events)
 	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd >= 0) {
-		visit_new(s, fd);
+		request_new(s, fd);
 	} else if (errno == EMFILE || errno == ENFILE) {
 		listen_not(s);
 		if (!s->visits_nr)	/* whose end would have us listen again */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A FastCGI server (responder): accepts the daemon's connections on a listening
- * socket, and makes of what comes on each one request at a time, a visit, that
+ * socket, and makes of what comes on each one request at a time, a tbg_gateway_request, that
  * somebody answers: a program (cgi.c) or a module (module.c). One thread, one
  * loop; nothing here waits.
  */

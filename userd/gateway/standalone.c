@@ -125,7 +125,7 @@ static bool args_take(struct tbg_pool_command *o, char **words)
 	return ok;
 }
 
-int tbg_alone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret_listen_fd)
+int tbg_standalone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret_listen_fd)
 {
 	static const struct option options[] = {
 		{ "listen", required_argument, NULL, 'l' },
@@ -166,7 +166,7 @@ int tbg_alone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret
 	return *ret_listen_fd < 0 ? 1 : -1;
 }
 
-void tbg_alone_end(void)
+void tbg_standalone_end(void)
 {
 	if (bound)
 		unlink(bound);

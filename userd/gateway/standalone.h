@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A module or programs without toboggand, for any web server that speaks
- * FastCGI: what the command line says, as the order that the daemon would have
+ * FastCGI: what the command line says, as the command that the daemon would have
  * sent. Called by main.c.
  */
 #ifndef TBG_USERD_GATEWAY_ALONE_H
@@ -10,9 +10,9 @@
 struct tbg_pool_command;
 
 /* Exit status to leave with, or -1: *ret and its listening socket are there. */
-int tbg_alone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret_listen_fd);
+int tbg_standalone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret_listen_fd);
 
 /* Removes the socket, if there is one. */
-void tbg_alone_end(void);
+void tbg_standalone_end(void);
 
 #endif

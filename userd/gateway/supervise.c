@@ -33,7 +33,7 @@
 struct pool {
 	LIST_ENTRY(pool) link;
 	struct tbg_upstream *upstream;	/* referenced */
-	struct tbg_pool_command order;
+	struct tbg_pool_command command;
 	int listen_fd;
 };
 
@@ -43,7 +43,7 @@ struct tbg_gateway {
 	uid_t uid;
 	gid_t gid;
 	pid_t pid;		/* 0: not running */
-	int fd;			/* of orders; -1 */
+	int fd;			/* of commands; -1 */
 	uint32_t ids;
 	LIST_HEAD(, pool) pools;
 };
@@ -65,7 +65,7 @@ struct tbg_gateway *tbg_gateway_new(const struct sockaddr_storage *listener, con
 	return g;
 }
 
-/* --- orders -------------------------------------------------------------- */
+/* --- commands ------------------------------------------------------------ */
 
 static void fd_close(int *fd)
 {
@@ -75,7 +75,7 @@ static void fd_close(int *fd)
 }
 
 /* listen_fd -1: none goes with it. What cannot be told is told to the next. */
-static void order_send(struct tbg_gateway *g, const struct tbg_pool_command *o, int listen_fd)
+static void command_send(struct tbg_gateway *g, const struct tbg_pool_command *o, int listen_fd)
 {
 	union {
 		struct cmsghdr align;
@@ -109,7 +109,7 @@ static void fetch_address(const struct sockaddr_storage *listener, struct sockad
 		four->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 }
 
-static void order_complete(struct tbg_gateway *g, struct tbg_pool_command *o)
+static void command_complete(struct tbg_gateway *g, struct tbg_pool_command *o)
 {
 	o->size = sizeof(*o);
 	o->what = TBG_POOL_COMMAND_OPEN;
@@ -204,7 +204,7 @@ static int process_start(struct tbg_gateway *g)
 	}
 	g->fd = p[0];
 	LIST_FOREACH(one, &g->pools, link)
-		order_send(g, &one->order, one->listen_fd);
+		command_send(g, &one->command, one->listen_fd);
 	return 0;
 }
 
@@ -226,8 +226,8 @@ static int pool_open(struct tbg_gateway *g, struct tbg_upstream *u)
 
 	if (!p)
 		return -ENOMEM;
-	p->order = *u->order;
-	order_complete(g, &p->order);
+	p->command = *u->command;
+	command_complete(g, &p->command);
 	p->listen_fd = listener_open(&u->backends[0]);
 	if (p->listen_fd < 0) {
 		int err = p->listen_fd;
@@ -238,7 +238,7 @@ static int pool_open(struct tbg_gateway *g, struct tbg_upstream *u)
 	p->upstream = tbg_upstream_get(u);
 	LIST_INSERT_HEAD(&g->pools, p, link);
 	if (g->pid)
-		order_send(g, &p->order, p->listen_fd);
+		command_send(g, &p->command, p->listen_fd);
 	return 0;
 }
 
@@ -247,7 +247,7 @@ int tbg_gateway_take(struct tbg_gateway *g, const struct tbg_sites *sites)
 	int err = 0;
 
 	for (unsigned int i = 0; i < sites->upstreams_nr && !err; i++)
-		if (sites->upstreams[i]->order && !pool_of(g, sites->upstreams[i]))
+		if (sites->upstreams[i]->command && !pool_of(g, sites->upstreams[i]))
 			err = pool_open(g, sites->upstreams[i]);
 	if (err || g->pid || LIST_EMPTY(&g->pools))
 		return err;
@@ -261,7 +261,7 @@ void tbg_gateway_started(struct tbg_gateway *g)
 		.gid = g->gid,
 	};
 
-	order_send(g, &o, -1);
+	command_send(g, &o, -1);
 }
 
 /* --- as time goes by ----------------------------------------------------- */
@@ -276,8 +276,8 @@ static void pool_free(struct pool *p)
 
 static void pool_close(struct tbg_gateway *g, struct pool *p)
 {
-	p->order.what = TBG_POOL_COMMAND_CLOSE;
-	order_send(g, &p->order, -1);
+	p->command.what = TBG_POOL_COMMAND_CLOSE;
+	command_send(g, &p->command, -1);
 	pool_free(p);
 }
 

@@ -13,7 +13,7 @@
 
 enum tbg_name_flag {
 	TBG_HOP = 1 << 0,	/* hop by hop (RFC 9110 7.6.1): neither stored nor sent on */
-	TBG_FRAME = 1 << 1,	/* frames the message, or is of its connection: the daemon's own */
+	TBG_FRAMING = 1 << 1,	/* frames the message, or is of its connection: the daemon's own */
 	TBG_ONCE = 1 << 2,	/* a request that repeats it is refused */
 	TBG_CGI_ONCE = 1 << 3,	/* a program's answer that repeats it is refused (RFC 3875 6.3) */
 	TBG_LIST = 1 << 4,	/* of a request: its lines are one list (RFC 9110 5.3) */
@@ -41,10 +41,10 @@ enum tbg_name_flag {
 	X(CDN_CACHE_CONTROL, "CDN-Cache-Control", 0) \
 	/* no field, but what Connection has in it beside names of fields */ \
 	X(CLOSE, "Close", TBG_HOP) \
-	X(CONNECTION, "Connection", TBG_HOP | TBG_FRAME | TBG_WIRE) \
+	X(CONNECTION, "Connection", TBG_HOP | TBG_FRAMING | TBG_WIRE) \
 	X(CONTENT_DIGEST, "Content-Digest", TBG_CONTENT) \
 	X(CONTENT_ENCODING, "Content-Encoding", TBG_NO_TRAILER | TBG_SET_HERE) \
-	X(CONTENT_LENGTH, "Content-Length", TBG_FRAME | TBG_ONCE | TBG_WIRE) \
+	X(CONTENT_LENGTH, "Content-Length", TBG_FRAMING | TBG_ONCE | TBG_WIRE) \
 	X(CONTENT_LOCATION, "Content-Location", TBG_SET_HERE) \
 	X(CONTENT_MD5, "Content-MD5", TBG_CONTENT) \
 	X(CONTENT_RANGE, "Content-Range", TBG_CONTENT | TBG_NO_TRAILER | TBG_SET_HERE) \
@@ -63,7 +63,7 @@ enum tbg_name_flag {
 	X(IF_NONE_MATCH, "If-None-Match", TBG_LIST | TBG_CONDITION | TBG_WIRE) \
 	X(IF_RANGE, "If-Range", TBG_CONDITION | TBG_WIRE) \
 	X(IF_UNMODIFIED_SINCE, "If-Unmodified-Since", TBG_CONDITION | TBG_OF_ORIGIN | TBG_WIRE) \
-	X(KEEP_ALIVE, "Keep-Alive", TBG_HOP | TBG_FRAME | TBG_WIRE) \
+	X(KEEP_ALIVE, "Keep-Alive", TBG_HOP | TBG_FRAMING | TBG_WIRE) \
 	X(LAST_MODIFIED, "Last-Modified", TBG_SET_HERE) \
 	X(LOCATION, "Location", TBG_CGI_ONCE | TBG_NO_TRAILER | TBG_SET_HERE) \
 	X(MAX_FORWARDS, "Max-Forwards", TBG_NO_TRAILER | TBG_WIRE) \
@@ -72,7 +72,7 @@ enum tbg_name_flag {
 	X(PROXY_AUTHENTICATE, "Proxy-Authenticate", TBG_NO_TRAILER) \
 	X(PROXY_AUTHENTICATION_INFO, "Proxy-Authentication-Info", 0) \
 	X(PROXY_AUTHORIZATION, "Proxy-Authorization", TBG_HOP | TBG_WIRE) \
-	X(PROXY_CONNECTION, "Proxy-Connection", TBG_HOP | TBG_FRAME | TBG_WIRE) \
+	X(PROXY_CONNECTION, "Proxy-Connection", TBG_HOP | TBG_FRAMING | TBG_WIRE) \
 	X(RANGE, "Range", TBG_NO_TRAILER | TBG_WIRE) \
 	X(REPR_DIGEST, "Repr-Digest", 0) \
 	X(RETRY_AFTER, "Retry-After", TBG_NO_TRAILER) \
@@ -80,11 +80,11 @@ enum tbg_name_flag {
 	X(SET_COOKIE, "Set-Cookie", TBG_NO_TRAILER) \
 	X(STATUS, "Status", TBG_CGI_ONCE) \
 	X(SURROGATE_KEY, "Surrogate-Key", 0) \
-	X(TE, "TE", TBG_HOP | TBG_FRAME | TBG_WIRE) \
-	X(TRAILER, "Trailer", TBG_FRAME | TBG_WIRE) \
-	X(TRANSFER_ENCODING, "Transfer-Encoding", TBG_HOP | TBG_FRAME | TBG_ONCE | TBG_WIRE) \
+	X(TE, "TE", TBG_HOP | TBG_FRAMING | TBG_WIRE) \
+	X(TRAILER, "Trailer", TBG_FRAMING | TBG_WIRE) \
+	X(TRANSFER_ENCODING, "Transfer-Encoding", TBG_HOP | TBG_FRAMING | TBG_ONCE | TBG_WIRE) \
 	/* what wire leaves out: an offer that nobody takes up (RFC 9110 7.8) */ \
-	X(UPGRADE, "Upgrade", TBG_HOP | TBG_FRAME) \
+	X(UPGRADE, "Upgrade", TBG_HOP | TBG_FRAMING) \
 	X(VARY, "Vary", TBG_NO_TRAILER | TBG_SET_HERE) \
 	X(VIA, "Via", TBG_ADDED) \
 	X(WWW_AUTHENTICATE, "WWW-Authenticate", TBG_NO_TRAILER) \

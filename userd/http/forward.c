@@ -159,8 +159,8 @@ bool tbg_forward_drops(const struct tbg_forward *f, const struct tbg_field_line 
 			 (f->expect ? 0 : BIT(EXPECT)) |
 			 (f->framing == TBG_FRAMING_CHUNKED ? 0 : BIT(TRAILER)) |
 			 /* nobody else is to learn the mark, and to pass for a fetch */
-			 (f->depth ? 0 : BIT(DEPTH)) |
-			 (f->refreshes ? BIT(CACHE_CONTROL) : 0) | (f->alone ? CONDITIONS : 0);
+			 (f->depth ? 0 : BIT(DEPTH)) | (f->refreshes ? BIT(CACHE_CONTROL) : 0) |
+			 (f->unconditional ? CONDITIONS : 0);
 
 	return tbg_name_in(one->id, drops) ||
 	       (connection && connection_names(f->fields, one->name));
@@ -328,7 +328,7 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
  * names (7.6.1).
  */
 #define NO_TRAILER \
-	tbg_names_with(TBG_HOP | TBG_FRAME | TBG_CONDITION | TBG_ADDED | TBG_NO_TRAILER)
+	tbg_names_with(TBG_HOP | TBG_FRAMING | TBG_CONDITION | TBG_ADDED | TBG_NO_TRAILER)
 
 void tbg_forward_trailer(struct tbg_lines *ret, const char *lines, size_t len,
 			 const struct tbg_fields *fields, bool odd)

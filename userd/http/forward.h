@@ -29,7 +29,7 @@ struct tbg_forward {
 	struct tbg_slice id;		/* X-Request-ID; len 0: none */
 	bool upgrade;			/* pass Upgrade on */
 	bool expect;			/* pass Expect on */
-	bool alone;			/* without the client's conditions and range */
+	bool unconditional;		/* without the client's conditions and range */
 	bool refreshes;			/* for no client: without what that says to caches */
 	bool depth;			/* pass the mark of modules' fetches on */
 	struct tbg_slice etag, modified;	/* conditions of our own; len 0: none */

@@ -325,10 +325,10 @@ static void range_take(struct tbg_response_directives *t, struct tbg_slice v)
 	const char *dash = memchr(v.text, '-', v.len);
 	const char *slash = memchr(v.text, '/', v.len);
 	uint64_t first, last, size;
-	bool again = t->part_len;
+	bool again = t->range_len;
 
 	t->size = 0;
-	t->part_len = 1;
+	t->range_len = 1;
 	if (again || v.len < 6 || !tbg_slice_is((struct tbg_slice){ v.text, 6 }, "bytes ") ||
 	    !dash || !slash || slash < dash ||
 	    !tbg_digits_parse((struct tbg_slice){ v.text + 6, dash - v.text - 6 }, &first) ||
@@ -336,8 +336,8 @@ static void range_take(struct tbg_response_directives *t, struct tbg_slice v)
 	    !tbg_digits_parse((struct tbg_slice){ slash + 1, v.text + v.len - slash - 1 }, &size) ||
 	    last < first || last >= size)
 		return;
-	t->part_from = first;
-	t->part_len = last - first + 1;
+	t->range_from = first;
+	t->range_len = last - first + 1;
 	t->size = size;
 }
 

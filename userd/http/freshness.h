@@ -73,7 +73,7 @@ struct tbg_response_directives {
 	bool has_date;
 	int64_t lifetime_s;	/* freshness_lifetime (4.2.1) */
 	int64_t initial_age_s;	/* corrected_initial_age (4.2.3) */
-	uint64_t part_from, part_len, size;	/* of a 206; size 0: no single part */
+	uint64_t range_from, range_len, size;	/* of a 206's range; size 0: no single range */
 	uint64_t received_ns;	/* when that age was right */
 	uint64_t delay_ns;	/* of its coming */
 };

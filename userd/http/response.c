@@ -235,11 +235,11 @@ static void status_first(struct tbg_response *r, char *b, size_t from, size_t to
  * what comes with fields that it would miss; a status says it is neither.
  */
 static void location_take(struct tbg_response *r, const char *b,
-			  struct tbg_slice v, bool alone)
+			  struct tbg_slice v, bool location_only)
 {
 	if (!r->status && v.text) {
 		r->status = 302;
-		r->local = alone && v.len && v.text[0] == '/' &&
+		r->local = location_only && v.len && v.text[0] == '/' &&
 			   (v.len == 1 || v.text[1] != '/') &&
 			   !memchr(v.text, '#', v.len);
 		if (r->local)
@@ -250,7 +250,7 @@ static void location_take(struct tbg_response *r, const char *b,
 
 /* One line; *alone: but for the type, Location has been the only one. */
 static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, const char *b,
-		     struct tbg_slice *location, bool *alone)
+		     struct tbg_slice *location, bool *location_only)
 {
 	switch (f->id) {
 	case TBG_NAME_STATUS:
@@ -263,7 +263,7 @@ static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, con
 		*location = f->value;
 		return true;
 	default:
-		*alone = false;
+		*location_only = false;
 		return true;
 	}
 }
@@ -273,7 +273,7 @@ static bool cgi_read(struct tbg_response *r, struct tbg_fields *f, char *b, size
 	const struct tbg_field_line *status;
 	struct tbg_slice location = { 0 };
 	uint64_t seen = 0;
-	bool alone = true;
+	bool location_only = true;
 	size_t from = 0, to = 0;
 
 	if (!fields_read(f, b, len) || !f->nr)
@@ -281,7 +281,7 @@ static bool cgi_read(struct tbg_response *r, struct tbg_fields *f, char *b, size
 	for (uint32_t i = 0; i < f->nr; i++) {
 		uint64_t bit = 1ull << f->all[i].id & tbg_names_with(TBG_CGI_ONCE);
 
-		if (seen & bit || !cgi_take(r, &f->all[i], b, &location, &alone))
+		if (seen & bit || !cgi_take(r, &f->all[i], b, &location, &location_only))
 			return false;
 		seen |= bit;
 	}
@@ -290,7 +290,7 @@ static bool cgi_read(struct tbg_response *r, struct tbg_fields *f, char *b, size
 		from = status->name.text - b;
 		to = (char *)memchr(b + from, '\n', len - from) + 1 - b;
 	}
-	location_take(r, b, location, alone);
+	location_take(r, b, location, location_only);
 	status_first(r, b, from, to);
 	r->minor = 1;
 	r->len = len;

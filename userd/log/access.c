@@ -52,7 +52,7 @@ struct tbg_log {
 	char *path;
 	enum tbg_log_format format;
 	char *pattern;		/* of TBG_LOG_CUSTOM */
-	bool asks;		/* it has fields that the caller finds */
+	bool needs_site;	/* it has fields that the caller finds */
 	_Atomic uint64_t lost;
 	struct tbg_sink *sink;	/* in place of a file; or NULL */
 };
@@ -425,7 +425,7 @@ int tbg_log_open(struct tbg_log **ret, const char *path,
 	l->format = format;
 	l->path = strdup(path);
 	l->pattern = strdup(pattern ?: "");
-	l->asks = pattern && (strstr(pattern, "$client") || strstr(pattern, "$request_id"));
+	l->needs_site = pattern && (strstr(pattern, "$client") || strstr(pattern, "$request_id"));
 	l->half[0].b = malloc(HALF_LEN);
 	l->half[1].b = malloc(HALF_LEN);
 	if (!l->path || !l->pattern || !l->half[0].b || !l->half[1].b)
@@ -447,9 +447,9 @@ no_log:
 	return err;
 }
 
-bool tbg_log_asks(const struct tbg_log *l)
+bool tbg_log_needs_site(const struct tbg_log *l)
 {
-	return l && l->asks;
+	return l && l->needs_site;
 }
 
 const char *tbg_log_path(const struct tbg_log *l)

@@ -89,7 +89,7 @@ void tbg_log_close(struct tbg_log *l);
 const char *tbg_log_path(const struct tbg_log *l);	/* NULL: off */
 
 /* Whether lines have a client or an id, which the caller is to find for the record. */
-bool tbg_log_asks(const struct tbg_log *l);
+bool tbg_log_needs_site(const struct tbg_log *l);
 
 /* The peer's address as text, in b or not. */
 const char *tbg_log_peer(const struct tbg_log_record *r, char b[INET6_ADDRSTRLEN]);

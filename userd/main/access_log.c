@@ -32,12 +32,12 @@ struct open_log {
 };
 
 struct tbg_logs {
-	struct open_log *opened[TBG_LOGS_MAX];
+	struct open_log *logs[TBG_LOGS_MAX];
 	unsigned int nr;
 	struct open_log *main;	/* the daemon's; NULL: off */
 };
 
-static void opened_free(struct open_log *o)
+static void log_free(struct open_log *o)
 {
 	tbg_log_close(o->log);
 	free(o->path);
@@ -48,8 +48,8 @@ static void opened_free(struct open_log *o)
 static struct open_log *find(const struct tbg_logs *l, const char *path)
 {
 	for (unsigned int i = 0; l && i < l->nr; i++)
-		if (!strcmp(l->opened[i]->path, path))
-			return l->opened[i];
+		if (!strcmp(l->logs[i]->path, path))
+			return l->logs[i];
 	return NULL;
 }
 
@@ -68,7 +68,7 @@ static struct open_log *open_new(const char *path, const char *format, char msg[
 	    !tbg_log_open(&o->log, path, kind, kind == TBG_LOG_CUSTOM ? format : NULL,
 			  tbg_privileged_log, msg, MSG_LEN))
 		return o;
-	opened_free(o);
+	log_free(o);
 	return NULL;
 }
 
@@ -89,7 +89,7 @@ static struct open_log *take(struct tbg_logs *l, const char *path, const char *f
 	if (!o)
 		return NULL;
 	o->sets++;
-	return l->opened[l->nr++] = o;
+	return l->logs[l->nr++] = o;
 }
 
 static int sites_take(struct tbg_logs *l, const struct tbg_options *o, struct tbg_sites *sites,
@@ -142,10 +142,10 @@ int tbg_logs_start(struct tbg_logs *l)
 	int err = 0;
 
 	for (unsigned int i = 0; i < l->nr && !err; i++) {
-		if (l->opened[i]->started)
+		if (l->logs[i]->started)
 			continue;
-		err = tbg_log_start(l->opened[i]->log);
-		l->opened[i]->started = !err;
+		err = tbg_log_start(l->logs[i]->log);
+		l->logs[i]->started = !err;
 	}
 	return err;
 }
@@ -168,14 +168,14 @@ void tbg_logs_flush(const struct tbg_logs *l)
 {
 	tbg_hits_read();
 	for (unsigned int i = 0; i < l->nr; i++)
-		tbg_log_flush(l->opened[i]->log);
+		tbg_log_flush(l->logs[i]->log);
 }
 
 void tbg_logs_reopen(const struct tbg_logs *l)
 {
 	tbg_hits_read_all();
 	for (unsigned int i = 0; i < l->nr; i++)
-		tbg_log_reopen(l->opened[i]->log);	/* says what fails */
+		tbg_log_reopen(l->logs[i]->log);	/* says what fails */
 }
 
 bool tbg_logs_end(struct tbg_logs *l)
@@ -183,13 +183,13 @@ bool tbg_logs_end(struct tbg_logs *l)
 	if (!l)
 		return true;
 	while (l->nr) {
-		struct open_log *o = l->opened[l->nr - 1];
+		struct open_log *o = l->logs[l->nr - 1];
 
 		if (o->sets == 1 && !tbg_log_stop(o->log))
 			return false;
 		l->nr--;
 		if (!--o->sets)
-			opened_free(o);
+			log_free(o);
 	}
 	free(l);
 	return true;
@@ -199,13 +199,13 @@ void tbg_logs_close(struct tbg_logs *l)
 {
 	/* stopped are all of them before one is waited for */
 	for (unsigned int i = 0; l && i < l->nr; i++)
-		if (l->opened[i]->sets == 1)
-			tbg_log_stop(l->opened[i]->log);
+		if (l->logs[i]->sets == 1)
+			tbg_log_stop(l->logs[i]->log);
 	while (l && l->nr) {
-		struct open_log *o = l->opened[--l->nr];
+		struct open_log *o = l->logs[--l->nr];
 
 		if (!--o->sets)
-			opened_free(o);
+			log_free(o);
 	}
 	free(l);
 }

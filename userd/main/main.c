@@ -213,7 +213,7 @@ static void on_second(void *arg, uint64_t now_ns)
 	tbg_bans_tick(s->bans, now_ns);
 	tbg_cache_tick(s->files.cache, now_ns);
 	tbg_watch_tick(s->files.watch, now_ns);
-	tbg_open_files_tick(s->files.opened, now_ns);
+	tbg_open_files_tick(s->files.open_files, now_ns);
 	tbg_gateway_tick(s->gateway);
 	if (s->wire)
 		tbg_wire_tick(s->wire, now_ns);
@@ -318,7 +318,7 @@ static int loop_fill(struct start *t)
  * Half of the budget is for what upstreams answer, if there are any. Where a
  * reload may bring some, a little is left for them.
  */
-static uint64_t stock_bytes(const struct tbg_server *s)
+static uint64_t store_bytes(const struct tbg_server *s)
 {
 	if (s->sites->upstreams_nr)
 		return s->opt.memory / 2;
@@ -326,7 +326,7 @@ static uint64_t stock_bytes(const struct tbg_server *s)
 }
 
 /* For large texts in their codings. */
-static uint64_t press_bytes(const struct tbg_server *s)
+static uint64_t compressed_bytes(const struct tbg_server *s)
 {
 	return s->opt.memory / 16;
 }
@@ -353,14 +353,14 @@ static bool cache_open(struct tbg_server *s)
 	}
 	if (s->maps) {
 		memcpy(s->maps->knob->key, key, sizeof(key));
-		s->maps->knob->uris = stock_bytes(s) > 0;
+		s->maps->knob->uris = store_bytes(s) > 0;
 	}
 	/* a number of this run alone: so a loop is told from a chain */
 	snprintf(s->via, sizeof(s->via), "toboggan (%08x)", run);
 	snprintf(s->mark, sizeof(s->mark), "%016llx%016llx", (unsigned long long)mark[0],
 		 (unsigned long long)mark[1]);
-	if (tbg_store_open(&s->stock, stock_bytes(s), key) ||
-	    tbg_compressed_open(&s->files.compressed, press_bytes(s))) {
+	if (tbg_store_open(&s->store, store_bytes(s), key) ||
+	    tbg_compressed_open(&s->files.compressed, compressed_bytes(s))) {
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
 		return false;
 	}
@@ -368,7 +368,7 @@ static bool cache_open(struct tbg_server *s)
 		return false;
 	tbg_hosts_tell(s->maps, key, s->sites, NULL);
 	if (tbg_cache_open(&s->files.cache, &s->plan, s->maps ? &s->maps->cache : NULL, key) ||
-	    tbg_open_files_open(&s->files.opened, s->files.cache) ||
+	    tbg_open_files_open(&s->files.open_files, s->files.cache) ||
 	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL,
 			   s->opt.unattended_ms)) {
 		tbg_report("toboggand: cache: no memory; try a smaller --memory");
@@ -542,7 +542,7 @@ static bool server_open(struct start *t, struct tbg_sites *sites)
 	if (!limits_take(s, wanted ?: TBG_CONNECTIONS) || workers_make(s) ||
 	    tbg_listeners_open(s) || rings_open(s))
 		return false;
-	tbg_plan_make(&s->plan, s->opt.memory - stock_bytes(s) - press_bytes(s),
+	tbg_plan_make(&s->plan, s->opt.memory - store_bytes(s) - compressed_bytes(s),
 		      wanted ? s->opt.connections_max : 0);
 	tbg_output_limit_set(output_bytes(s));
 	tbg_spool_total_set(s->opt.body_total);

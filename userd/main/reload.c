@@ -94,7 +94,7 @@ static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 /* Lists and limits of clients. 0 or negative errno, told. */
 static int clients_take(struct tbg_server *s, const struct tbg_options *o)
 {
-	struct tbg_rate_terms rate = {
+	struct tbg_rate_settings rate = {
 		.gap_ns = o->request_gap_ns, .burst = o->request_burst,
 		.v4_bits = o->client_v4_bits, .v6_bits = o->client_v6_bits,
 	};

@@ -29,10 +29,10 @@
 #define EARLY_MS   1000	/* before the server ends it, or half of its time */
 #define SETTLED_MS 20	/* behind an answer the server has not ended it */
 
-#define origin_of(call, member) \
+#define conn_of(call, member) \
 	((struct tbg_upstream_conn *)((char *)(call) - offsetof(struct tbg_upstream_conn, member)))
 
-static void origin_free(struct tbg_worker *w, struct tbg_upstream_conn *o)
+static void conn_free(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	struct tbg_transfer *x = o->x;
 
@@ -46,7 +46,7 @@ static void origin_free(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	free(o->head);
 	free(o);
 	if (x)
-		tbg_transfer_origin_gone(x);
+		tbg_transfer_conn_gone(x);
 }
 
 /* False: it is being closed; report nothing more of it. */
@@ -55,13 +55,13 @@ static bool alive(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	if (!o->closing)
 		return true;
 	if (!o->connect.busy && !o->send.busy && !o->recv.busy)
-		origin_free(w, o);
+		conn_free(w, o);
 	return false;
 }
 
 static void on_connect(struct tbg_worker *w, struct tbg_call *call, int res)
 {
-	struct tbg_upstream_conn *o = origin_of(call, connect);
+	struct tbg_upstream_conn *o = conn_of(call, connect);
 
 	if (!alive(w, o))
 		return;
@@ -75,7 +75,7 @@ static void on_connect(struct tbg_worker *w, struct tbg_call *call, int res)
 
 static void on_send(struct tbg_worker *w, struct tbg_call *call, int res)
 {
-	struct tbg_upstream_conn *o = origin_of(call, send);
+	struct tbg_upstream_conn *o = conn_of(call, send);
 
 	if (!alive(w, o))
 		return;
@@ -106,13 +106,13 @@ static bool is_apart(const struct tbg_worker *w, struct tbg_backend *b)
 /* A FastCGI server frames the program's bytes, so a program cannot forge a second response. */
 void tbg_upstream_conn_apart(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
-	if (o->backend->upstream->terms.protocol != TBG_PROTOCOL_HTTP)
+	if (o->backend->upstream->settings.protocol != TBG_PROTOCOL_HTTP)
 		return;
 	atomic_store_explicit(&o->backend->apart_ns, w->now_ns + APART_NS,
 			      memory_order_relaxed);
 	for (unsigned int i = 0; i < TBG_UPSTREAM_CONN_STORED; i++)
 		if (o->stored[i].text)
-			tbg_store_withdraw(w->s->stock, &o->stored[i]);
+			tbg_store_withdraw(w->s->store, &o->stored[i]);
 }
 
 void tbg_upstream_conn_stored(struct tbg_upstream_conn *o, const struct tbg_uri *u)
@@ -142,7 +142,7 @@ void tbg_upstream_conn_unasked(struct tbg_worker *w, struct tbg_upstream_conn *o
 
 static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 {
-	struct tbg_upstream_conn *o = origin_of(call, recv);
+	struct tbg_upstream_conn *o = conn_of(call, recv);
 
 	if (!alive(w, o))
 		return;
@@ -156,7 +156,7 @@ static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 	tbg_upstream_conn_drop(w, o);
 }
 
-static struct tbg_upstream_conn *origin_new(struct tbg_worker *w, struct tbg_backend *b)
+static struct tbg_upstream_conn *conn_new(struct tbg_worker *w, struct tbg_backend *b)
 {
 	struct tbg_upstream_conn *o = aligned_alloc(64, (sizeof(*o) + 63) & ~63ul);
 	int on = 1;
@@ -206,7 +206,7 @@ static struct tbg_upstream_conn *idle_take(struct tbg_worker *w, const struct tb
  */
 static bool is_wary(const struct tbg_transfer *x)
 {
-	return x->protocol->runs_programs && !x->upstream->order &&
+	return x->protocol->runs_programs && !x->upstream->command &&
 	       (tbg_transfer_uploads(x) || !tbg_method_idempotent(x->m.method));
 }
 
@@ -263,9 +263,9 @@ struct tbg_upstream_conn *tbg_upstream_conn_take(struct tbg_worker *w, struct tb
 		o->head_len = 0;
 		return o;
 	}
-	o = origin_new(w, b);
+	o = conn_new(w, b);
 	if (!o && (errno == EMFILE || errno == ENFILE) && idle_close(w))
-		o = origin_new(w, b);
+		o = conn_new(w, b);
 	if (!o)
 		return NULL;
 	o->x = x;
@@ -278,12 +278,12 @@ void tbg_upstream_conn_send(struct tbg_worker *w, struct tbg_upstream_conn *o, u
 	o->msg = (struct msghdr){ .msg_iov = o->iov, .msg_iovlen = nr };
 	o->send.busy = o->due = true;
 	o->looked_at = false;
-	STAILQ_INSERT_TAIL(&w->due_origins, o, due_link);
+	STAILQ_INSERT_TAIL(&w->due_upstream_conns, o, due_link);
 }
 
 static void due_remove(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
-	STAILQ_REMOVE(&w->due_origins, o, tbg_upstream_conn, due_link);
+	STAILQ_REMOVE(&w->due_upstream_conns, o, tbg_upstream_conn, due_link);
 	o->due = o->send.busy = false;
 }
 
@@ -316,20 +316,20 @@ static void due_send(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	tbg_worker_call(sqe, &o->send);
 }
 
-void tbg_origins_look(struct tbg_worker *w)
+void tbg_upstream_conns_look(struct tbg_worker *w)
 {
 	struct tbg_upstream_conn *o;
 
-	STAILQ_FOREACH(o, &w->due_origins, due_link)
+	STAILQ_FOREACH(o, &w->due_upstream_conns, due_link)
 		o->looked_at = true;
 }
 
-void tbg_origins_due(struct tbg_worker *w)
+void tbg_upstream_conns_due(struct tbg_worker *w)
 {
 	struct tbg_upstream_conn *o;
 
 	/* those that were added since are behind those that were not */
-	while ((o = STAILQ_FIRST(&w->due_origins)) && o->looked_at) {
+	while ((o = STAILQ_FIRST(&w->due_upstream_conns)) && o->looked_at) {
 		due_remove(w, o);
 		due_send(w, o);
 	}
@@ -379,7 +379,7 @@ void tbg_upstream_conn_starves(struct tbg_worker *w, struct tbg_upstream_conn *o
  */
 static uint32_t keep_ms(const struct tbg_upstream_conn *o, const struct tbg_response *r)
 {
-	uint32_t ours = o->backend->upstream->terms.keep_ms, theirs = r->keep_s * 1000;
+	uint32_t ours = o->backend->upstream->settings.keep_ms, theirs = r->keep_s * 1000;
 
 	theirs -= theirs < 2 * EARLY_MS ? theirs / 2 : EARLY_MS;
 	return theirs && theirs < ours ? theirs : ours;
@@ -390,7 +390,7 @@ void tbg_upstream_conn_keep(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	struct tbg_upstream_conn_pool *pool = pool_of(w, o->backend);
 	struct tbg_transfer *x = o->x;
 
-	if (pool->nr >= TBG_ORIGINS_IDLE || o->send.busy || o->recv.busy ||
+	if (pool->nr >= TBG_UPSTREAM_CONNS_IDLE || o->send.busy || o->recv.busy ||
 	    starved(w, o->backend) || is_apart(w, o->backend)) {
 		tbg_upstream_conn_drop(w, o);
 		return;
@@ -401,7 +401,7 @@ void tbg_upstream_conn_keep(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	o->keep_ms = keep_ms(o, &x->r);
 	LIST_INSERT_HEAD(&pool->all, o, link);
 	pool->nr++;
-	tbg_transfer_origin_gone(x);
+	tbg_transfer_conn_gone(x);
 }
 
 void tbg_upstream_conn_drop(struct tbg_worker *w, struct tbg_upstream_conn *o)
@@ -470,7 +470,7 @@ static void idle_drop(struct tbg_worker *w, bool (*is)(const struct tbg_worker *
 	}
 }
 
-void tbg_origins_check(struct tbg_worker *w)
+void tbg_upstream_conns_check(struct tbg_worker *w)
 {
 	idle_drop(w, is_over);
 }
@@ -480,7 +480,7 @@ static bool is_any(const struct tbg_worker *w, const struct tbg_upstream_conn *o
 	return true;
 }
 
-void tbg_origins_end(struct tbg_worker *w)
+void tbg_upstream_conns_end(struct tbg_worker *w)
 {
 	idle_drop(w, is_any);
 }

@@ -17,7 +17,7 @@
 
 #define TBG_UPSTREAM_CONN_IOV	4
 #define TBG_UPSTREAM_CONN_STORED 8
-#define TBG_ORIGINS_IDLE 64		/* kept in a pool */
+#define TBG_UPSTREAM_CONNS_IDLE 64	/* kept in a pool */
 #define TBG_UPSTREAM_CONN_POOLS 64		/* of a worker; servers share them by number */
 
 struct tbg_upstream_conn {
@@ -30,7 +30,7 @@ struct tbg_upstream_conn {
 	bool reused;			/* has served a request before */
 	bool sent;			/* of this use: something has gone out */
 	bool due;			/* to be sent at the end of the round */
-	bool looked_at;			/* since then; see tbg_origins_look() */
+	bool looked_at;			/* since then; see tbg_upstream_conns_look() */
 	uint32_t stamp_ms, keep_ms;	/* idle since, and for how long at most */
 	LIST_ENTRY(tbg_upstream_conn) link;	/* idle */
 	STAILQ_ENTRY(tbg_upstream_conn) due_link;
@@ -57,19 +57,19 @@ struct tbg_upstream_conn *tbg_upstream_conn_take(struct tbg_worker *w, struct tb
 				   struct tbg_backend *b, bool pooled);
 
 /*
- * Sends o->iov[0..nr), with what is due to other servers (tbg_origins_due());
+ * Sends o->iov[0..nr), with what is due to other servers (tbg_upstream_conns_due());
  * tbg_fetch_sent() reports the bytes sent.
  */
 void tbg_upstream_conn_send(struct tbg_worker *w, struct tbg_upstream_conn *o, unsigned int nr);
 
 /* At the end of a round. */
-void tbg_origins_due(struct tbg_worker *w);
+void tbg_upstream_conns_due(struct tbg_worker *w);
 
 /*
- * Before the caller looks at what has come: tbg_origins_due() then sends what is
+ * Before the caller looks at what has come: tbg_upstream_conns_due() then sends what is
  * due by now, nothing that became so meanwhile.
  */
-void tbg_origins_look(struct tbg_worker *w);
+void tbg_upstream_conns_look(struct tbg_worker *w);
 
 /* Not any more. False: it has been sent already, as far as it has. */
 bool tbg_upstream_conn_unsend(struct tbg_worker *w, struct tbg_upstream_conn *o);
@@ -118,15 +118,15 @@ void tbg_upstream_conn_apart(struct tbg_worker *w, struct tbg_upstream_conn *o);
 void tbg_upstream_conn_keep(struct tbg_worker *w, struct tbg_upstream_conn *o);
 
 /*
- * Ends it. Buffers given to it must stay until tbg_transfer_origin_gone(),
+ * Ends it. Buffers given to it must stay until tbg_transfer_conn_gone(),
  * which may be at once.
  */
 void tbg_upstream_conn_drop(struct tbg_worker *w, struct tbg_upstream_conn *o);
 
 /* On every tick: closes what has been idle for too long. */
-void tbg_origins_check(struct tbg_worker *w);
+void tbg_upstream_conns_check(struct tbg_worker *w);
 
 /* At the worker's end: closes all idle ones. w->upstream_conns_nr counts the rest. */
-void tbg_origins_end(struct tbg_worker *w);
+void tbg_upstream_conns_end(struct tbg_worker *w);
 
 #endif

@@ -44,12 +44,12 @@ bool tbg_transfer_not_modified(const struct tbg_transfer *x,
 		etag.text += 2;
 		etag.len -= 2;
 	}
-	while ((f = tbg_fields_next(&x->asks, f, TBG_NAME_IF_NONE_MATCH))) {
+	while ((f = tbg_fields_next(&x->req_fields, f, TBG_NAME_IF_NONE_MATCH))) {
 		c.if_none_match = f->value;	/* of a list on several lines, each */
 		if (tbg_conditions_eval(&c, etag.text ?: "", etag.len, 0) == 304)
 			return true;
 	}
-	f = tbg_fields_next(&x->asks, NULL, TBG_NAME_IF_MODIFIED_SINCE);
+	f = tbg_fields_next(&x->req_fields, NULL, TBG_NAME_IF_MODIFIED_SINCE);
 	if (c.if_none_match.text || !f)
 		return false;
 	c.if_modified_since = f->value;
@@ -64,13 +64,13 @@ static bool date_strong(const struct tbg_stored *s, struct tbg_slice modified)
 	int64_t second;
 
 	return !tbg_date_parse(modified.text, modified.len, &second) &&
-	       s->terms.date_s > second;
+	       s->directives.date_s > second;
 }
 
 /* RFC 9110 13.1.5: the range counts only for the representation it is of. */
 static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
-	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_IF_RANGE);
+	const struct tbg_field_line *f = tbg_fields_next(&x->req_fields, NULL, TBG_NAME_IF_RANGE);
 	struct tbg_slice v, ours;
 	bool tag;
 
@@ -90,11 +90,11 @@ static unsigned int ranges_of(const struct tbg_transfer *x, const struct tbg_sto
 	struct tbg_slice v = tbg_transfer_text_of(x, x->m.range);
 	unsigned int status;
 
-	if (!v.len || tbg_name_in(TBG_NAME_RANGE, x->m.repeated) || !x->wish.get ||
+	if (!v.len || tbg_name_in(TBG_NAME_RANGE, x->m.repeated) || !x->req_directives.get ||
 	    !if_range_holds(x, s) ||
-	    (s->terms.status != 200 && s->terms.status != 206))
+	    (s->directives.status != 200 && s->directives.status != 206))
 		return 200;
-	status = tbg_ranges_open(ret, v.text, v.len, tbg_part_size(s));
+	status = tbg_ranges_open(ret, v.text, v.len, tbg_partial_size(s));
 	return status == 416 && ret->malformed ? 200 : status;
 }
 
@@ -108,7 +108,7 @@ static void delivery_status(struct tbg_response_plan *d, unsigned int status)
 static void deliver_range(const struct tbg_stored *s, const struct tbg_range *one,
 			  struct tbg_response_plan *d, char range[TBG_RANGE_TEXT])
 {
-	tbg_range_text(one, tbg_part_size(s), range);
+	tbg_range_text(one, tbg_partial_size(s), range);
 	d->range = range;
 	if (!one) {
 		delivery_status(d, 416);
@@ -117,7 +117,7 @@ static void deliver_range(const struct tbg_stored *s, const struct tbg_range *on
 		return;
 	}
 	delivery_status(d, 206);
-	d->from = one->first - tbg_part_from(s);
+	d->from = one->first - tbg_partial_from(s);
 	d->limit = d->from + one->len;
 	d->length = one->len;
 }
@@ -150,7 +150,7 @@ static struct tbg_byte_chain *deliver_parts(const struct tbg_stored *s, const st
 	if (p)
 		parts_fields(fields, s, p);
 	if (p && p->len <= PARTS_MAX && !fields->failed)
-		ret = tbg_part_several(s->body, p);
+		ret = tbg_partial_several(s->body, p);
 	if (ret) {
 		delivery_status(d, 206);
 		d->fields = fields->text;
@@ -169,7 +169,7 @@ static void publish(struct tbg_transfer *x, struct tbg_stored *s)
 	const struct tbg_worker *w = x->w;
 
 	if (w->s->maps)
-		tbg_publish(w->s->files.cache, w->s->stock,
+		tbg_publish(w->s->files.cache, w->s->store,
 			    tbg_site_find(w->sites, x->host.text, x->host.len), &x->uri,
 			    s, x->fields.text, x->fields.len, w->now_ns);
 }
@@ -178,14 +178,14 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 {
 	bool stored;
 
-	s->refresh_ns = tbg_response_directives_refresh_ns(&s->terms,
+	s->refresh_ns = tbg_response_directives_refresh_ns(&s->directives,
 							   x->serves == TBG_SERVES_CACHE);
-	s->authorized = x->wish.authorization;
+	s->authorized = x->req_directives.authorization;
 	s->made_here = x->protocol->runs_programs;
 	s->older = !x->r.minor;
 	tbg_stored_get(s);
-	stored = tbg_store_put(x->w->s->stock, &x->uri, s, x->seq,
-			       x->selected ?: x->part);
+	stored = tbg_store_put(x->w->s->store, &x->uri, s, x->seq,
+			       x->selected ?: x->partial);
 	if (stored && x->o && !s->made_here)
 		tbg_upstream_conn_stored(x->o, &x->uri);
 	/* what is due for a refresh at once: a hit that we see begins it */
@@ -198,10 +198,10 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 {
 	struct tbg_response_plan d = {
-		.status = s->terms.status, .reason = s->reason,
+		.status = s->directives.status, .reason = s->reason,
 		.reason_len = strlen(s->reason), .fields = s->head,
 		.fields_len = s->head_len, .length = s->body->len,
-		.age_s = tbg_response_directives_age(&s->terms, x->w->now_ns),
+		.age_s = tbg_response_directives_age(&s->directives, x->w->now_ns),
 		.source = s->body, .limit = s->body->len, .ended = true,
 		.made_here = x->protocol->runs_programs, .older = s->older,
 	};
@@ -219,7 +219,7 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 	if (hit)
 		tbg_stat_add(&x->w->stats.hits, 1);
 	status = ranges_of(x, s, &ranges);
-	if (tbg_transfer_not_modified(x, &s->terms, s->head, s->head_len))
+	if (tbg_transfer_not_modified(x, &s->directives, s->head, s->head_len))
 		tbg_deliver_not_modified(&d);
 	else if (status == 206 && ranges.nr > 1)
 		parts = deliver_parts(s, &ranges, &d, &fields);
@@ -233,8 +233,8 @@ void tbg_transfer_stored(struct tbg_transfer *x, struct tbg_stored *s, bool hit)
 
 static bool must_not_hide(const struct tbg_stored *s)
 {
-	return s->terms.cc.must_revalidate || s->terms.cc.proxy_revalidate ||
-	       s->terms.cc.s_maxage >= 0;
+	return s->directives.cc.must_revalidate || s->directives.cc.proxy_revalidate ||
+	       s->directives.cc.s_maxage >= 0;
 }
 
 /* Answers with what is stale in place of an error, where that is right. */
@@ -242,7 +242,8 @@ static bool hide(struct tbg_transfer *x, bool told)
 {
 	struct tbg_stored *s = x->selected;
 
-	if (!s || !tbg_response_directives_error_stale(&s->terms, &x->wish, told, x->w->now_ns))
+	if (!s || !tbg_response_directives_error_stale(&s->directives, &x->req_directives, told,
+						       x->w->now_ns))
 		return false;
 	x->selected = NULL;
 	tbg_transfer_stored(x, s, false);
@@ -274,20 +275,20 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 		return;
 	/* one that brings nothing to store is not to come again with every hit */
 	s->refresh_ns = x->w->now_ns + REFRESH_AGAIN_NS;
-	x->ends = of->ends;
+	x->endpoints = of->endpoints;
 	x->root = of->root ? strdup(of->root) : NULL;
 	x->m.method = TBG_METHOD_GET;
 	x->method = TBG_SLICE("GET");
-	x->wish.get = true;
+	x->req_directives.get = true;
 	x->serves = TBG_SERVES_CACHE;
-	x->wish.head = x->wish.range = false;
+	x->req_directives.head = x->req_directives.range = false;
 	tbg_stored_get(s);
 	x->selected = s;
-	if (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text, x->fields.len,
-			    TBG_JOIN, &x->waiter, x->w->now_ns, &x->flight) == TBG_TURN_LEAD)
+	if (tbg_store_enter(x->w->s->store, &x->uri, x->fields.text, x->fields.len,
+			    TBG_JOIN, &x->waiter, x->w->now_ns, &x->pending) == TBG_TURN_LEAD)
 		tbg_transfer_go_on(x, TBG_TRANSFER_CONNECT);
 	else
-		tbg_store_leave(x->w->s->stock, &x->waiter);
+		tbg_store_leave(x->w->s->store, &x->waiter);
 	tbg_transfer_release(x);
 }
 
@@ -295,7 +296,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 {
 	return now_ns >= s->refresh_ns &&
-	       tbg_fresh(tbg_response_directives_expires_ns(&s->terms), now_ns);
+	       tbg_fresh(tbg_response_directives_expires_ns(&s->directives), now_ns);
 }
 
 /*
@@ -304,36 +305,38 @@ static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
  */
 static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
-	const struct tbg_response_directives *t = &s->terms;
+	const struct tbg_response_directives *t = &s->directives;
 
 	return x->waits && t->received_ns >= x->start_ns &&
 	       !tbg_response_directives_for_one(t, x->w->now_ns);
 }
 
-/* Whether a stored part has all that is asked for. */
-static bool part_answers(const struct tbg_transfer *x, const struct tbg_stored *s)
+/* Whether a stored part has all bytes that the request wants. */
+static bool partial_answers(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
-	const struct tbg_response_directives *t = &s->terms;
+	const struct tbg_response_directives *t = &s->directives;
 	struct tbg_ranges r;
 
-	return !(x->asks.has & (TBG_NAME_BIT(IF_NONE_MATCH) | TBG_NAME_BIT(IF_MODIFIED_SINCE))) &&
-	       ranges_of(x, s, &r) == 206 && r.nr == 1 && r.one.first >= t->part_from &&
-	       r.one.first + r.one.len <= t->part_from + t->part_len;
+	return !(x->req_fields.has &
+		 (TBG_NAME_BIT(IF_NONE_MATCH) | TBG_NAME_BIT(IF_MODIFIED_SINCE))) &&
+	       ranges_of(x, s, &r) == 206 && r.nr == 1 && r.one.first >= t->range_from &&
+	       r.one.first + r.one.len <= t->range_from + t->range_len;
 }
 
-/* The same of a stored part: x->part is set in place of x->selected. */
-static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
-			enum tbg_reuse reuse)
+/* The same for a stored part: sets x->partial in place of x->selected. */
+static bool decide_partial(struct tbg_transfer *x, struct tbg_stored *s,
+			   enum tbg_reuse reuse)
 {
-	if (reuse == TBG_REUSE && part_answers(x, s)) {
+	if (reuse == TBG_REUSE && partial_answers(x, s)) {
 		tbg_transfer_stored(x, s, true);
 		return true;
 	}
 	if (reuse == TBG_REUSE)
 		x->fwd = TBG_FWD_PARTIAL;
-	x->part = s;
-	if (reuse == TBG_REUSE && x->wish.get && !x->wish.range && !x->wish.conditional &&
-	    !x->protocol->runs_programs && s->terms.size <= tbg_store_body_max(x->w->s->stock))
+	x->partial = s;
+	if (reuse == TBG_REUSE && x->req_directives.get && !x->req_directives.range &&
+	    !x->req_directives.conditional && !x->protocol->runs_programs &&
+	    s->directives.size <= tbg_store_body_max(x->w->s->store))
 		x->asked |= TBG_ASKED_REST;
 	return false;
 }
@@ -345,37 +348,40 @@ static bool decide_part(struct tbg_transfer *x, struct tbg_stored *s,
 static bool decide_stored(struct tbg_transfer *x)
 {
 	/* it waits: behind its answer no credentials are used, and no-store keeps nothing */
-	bool alone = x->wish.authorization || x->wish.cc.no_store;
+	bool waits = x->req_directives.authorization || x->req_directives.cc.no_store;
 	enum tbg_reuse reuse;
 	struct tbg_stored *s;
 	bool others, soon;
 
-	s = tbg_store_find(x->w->s->stock, &x->uri, x->fields.text,
+	s = tbg_store_find(x->w->s->store, &x->uri, x->fields.text,
 			   x->fields.len, &others);
 	tbg_stored_put(x->selected);
-	tbg_stored_put(x->part);
-	x->selected = x->part = NULL;
+	tbg_stored_put(x->partial);
+	x->selected = x->partial = NULL;
 	x->asked &= ~TBG_ASKED_REST;
 	if (!s) {
 		x->fwd = others ? TBG_FWD_VARY_MISS : TBG_FWD_URI_MISS;
 		return false;
 	}
-	reuse = made_for(x, s) ? TBG_REUSE
-			       : tbg_response_directives_reuse(&s->terms, &x->wish, x->w->now_ns);
+	reuse = made_for(x, s) ? TBG_REUSE :
+				 tbg_response_directives_reuse(&s->directives, &x->req_directives,
+							       x->w->now_ns);
 	if (reuse != TBG_REUSE)
-		x->fwd = tbg_fresh(tbg_response_directives_expires_ns(&s->terms), x->w->now_ns) ?
-			 TBG_FWD_REQUEST : TBG_FWD_STALE;
-	if (s->terms.status == 206)
-		return decide_part(x, s, reuse);
-	if (reuse == TBG_REUSE_VALIDATE || (reuse == TBG_REUSE_REFRESH && alone)) {
+		x->fwd = tbg_fresh(tbg_response_directives_expires_ns(&s->directives),
+				   x->w->now_ns) ?
+				 TBG_FWD_REQUEST :
+				 TBG_FWD_STALE;
+	if (s->directives.status == 206)
+		return decide_partial(x, s, reuse);
+	if (reuse == TBG_REUSE_VALIDATE || (reuse == TBG_REUSE_REFRESH && waits)) {
 		x->selected = s;
 		return false;
 	}
 	soon = reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns);
-	if (soon && !alone && x->w->now_ns >= s->refresh_ns)
+	if (soon && !waits && x->w->now_ns >= s->refresh_ns)
 		refresh(x, s);
 	/* once the kernel tiers answer, no request comes here that would begin that */
-	if (!soon || !alone)
+	if (!soon || !waits)
 		publish(x, s);
 	tbg_transfer_stored(x, s, true);
 	return true;
@@ -387,7 +393,7 @@ static bool decide_stored(struct tbg_transfer *x)
  */
 static bool fetched_by_module(const struct tbg_transfer *x)
 {
-	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_DEPTH);
+	const struct tbg_field_line *f = tbg_fields_next(&x->req_fields, NULL, TBG_NAME_DEPTH);
 	const char *mark = x->w->s->mark;
 
 	return tbg_upstream_module(x->upstream) && f && f->value.len > strlen(mark) &&
@@ -406,7 +412,7 @@ bool tbg_transfer_asks_less(const struct tbg_request_directives *w)
  */
 static enum tbg_join join_of(const struct tbg_transfer *x)
 {
-	const struct tbg_request_directives *w = &x->wish;
+	const struct tbg_request_directives *w = &x->req_directives;
 
 	if (w->cc.no_store || w->authorization || w->no_cache ||
 	    x->waits >= WAITS_MAX || fetched_by_module(x))
@@ -420,12 +426,12 @@ static enum tbg_join join_of(const struct tbg_transfer *x)
 
 enum tbg_transfer_phase tbg_transfer_ask(struct tbg_transfer *x)
 {
-	switch (tbg_store_enter(x->w->s->stock, &x->uri, x->fields.text,
+	switch (tbg_store_enter(x->w->s->store, &x->uri, x->fields.text,
 				x->fields.len, join_of(x), &x->waiter,
-				x->w->now_ns, &x->flight)) {
+				x->w->now_ns, &x->pending)) {
 	case TBG_TURN_WAIT:
 		/* a HEAD or a range waits once: the whole may take longer than it is worth */
-		x->waits = tbg_transfer_asks_less(&x->wish) ? WAITS_MAX : x->waits + 1;
+		x->waits = tbg_transfer_asks_less(&x->req_directives) ? WAITS_MAX : x->waits + 1;
 		x->stamp_ms = x->w->now_ms;
 		return TBG_TRANSFER_WAIT;
 	case TBG_TURN_LEAD:
@@ -440,7 +446,7 @@ bool tbg_transfer_loops(const struct tbg_transfer *x)
 	const char *via = x->w->s->via;
 	const struct tbg_field_line *f = NULL;
 
-	while ((f = tbg_fields_next(&x->asks, f, TBG_NAME_VIA)))
+	while ((f = tbg_fields_next(&x->req_fields, f, TBG_NAME_VIA)))
 		if (memmem(f->value.text, f->value.len, via, strlen(via)))
 			return true;
 	return false;
@@ -460,10 +466,10 @@ enum tbg_transfer_phase tbg_transfer_refuse(struct tbg_transfer *x, unsigned int
 
 bool tbg_transfer_bypasses(struct tbg_transfer *x)
 {
-	x->fwd = x->wish.get || x->wish.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
-	return (!x->wish.get && !x->wish.head) || x->wish.content ||
+	x->fwd = x->req_directives.get || x->req_directives.head ? TBG_FWD_BYPASS : TBG_FWD_METHOD;
+	return (!x->req_directives.get && !x->req_directives.head) || x->req_directives.content ||
 	       x->upload == TBG_UPLOAD_OFFER ||
-	       x->wish.origin_condition;
+	       x->req_directives.origin_condition;
 }
 
 enum tbg_transfer_phase tbg_transfer_decide(struct tbg_transfer *x)
@@ -472,7 +478,7 @@ enum tbg_transfer_phase tbg_transfer_decide(struct tbg_transfer *x)
 
 	if (!bypass && decide_stored(x))
 		return TBG_TRANSFER_DONE;
-	if (x->wish.cc.only_if_cached && x->fwd != TBG_FWD_METHOD)
+	if (x->req_directives.cc.only_if_cached && x->fwd != TBG_FWD_METHOD)
 		return tbg_transfer_refuse(x, 504);	/* RFC 9111 5.2.1.7 */
 	if (bypass)
 		return TBG_TRANSFER_CONNECT;
@@ -489,9 +495,9 @@ static enum tbg_transfer_phase waited(struct tbg_transfer *x)
 	if (!x->c)
 		return x->phase;
 	x->answer_from = TBG_ANSWER_COLLAPSED;
-	if (status && status != TBG_LANDED_ERROR && tbg_transfer_asks_less(&x->wish))
+	if (status && status != TBG_PENDING_ERROR && tbg_transfer_asks_less(&x->req_directives))
 		status = 0;		/* its own fetch need not fail as the whole did */
-	if (status && status != TBG_LANDED_ERROR) {
+	if (status && status != TBG_PENDING_ERROR) {
 		tbg_transfer_failed(x, status);
 		return TBG_TRANSFER_DONE;
 	}

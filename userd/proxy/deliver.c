@@ -32,8 +32,9 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 #undef X
 	};
 	bool hit = tbg_transfer_is_hit(x);
-	const struct tbg_response_directives *terms = x->hit ? &x->hit->terms : &x->terms;
-	int64_t ttl_s = tbg_response_directives_ttl(terms, x->w->now_ns);
+	const struct tbg_response_directives *directives = x->hit ? &x->hit->directives :
+								    &x->resp_directives;
+	int64_t ttl_s = tbg_response_directives_ttl(directives, x->w->now_ns);
 
 	tbg_lines_text(ret, TBG_CACHE_STATUS);
 	tbg_lines_text(ret, hit ? "; hit" : fwd[x->fwd]);
@@ -105,30 +106,30 @@ static void both_put(struct tbg_lines *l, const struct tbg_response_plan *d,
 
 	tbg_site_fields_make(&added, d->location, d->status, fields, fields_len);
 	while (tbg_field_next(fields, fields_len, &at, &name, &v))
-		if ((d->says || repeats(d->status, name)) &&
+		if ((d->received || repeats(d->status, name)) &&
 		    !tbg_site_fields_replace(&added, name))
 			tbg_lines_field(l, name, v);
 	tbg_lines_put(l, added.lines, added.len);
 }
 
 /* The fields of a response that is passed on as it arrives. */
-static void says_put(struct tbg_lines *l, const struct tbg_response_plan *d)
+static void received_put(struct tbg_lines *l, const struct tbg_response_plan *d)
 {
 	struct tbg_lines text = { 0 };
 	size_t len;
 
 	if (d->location) {
-		tbg_forward_fields(&text, d->says, d->date, 0);
+		tbg_forward_fields(&text, d->received, d->date, 0);
 		both_put(l, d, text.text ?: "", text.len);
 		l->failed |= text.failed;
 		tbg_lines_free(&text);
 	} else {
-		tbg_forward_fields(l, d->says, d->date, 0);
+		tbg_forward_fields(l, d->received, d->date, 0);
 	}
 	if (d->status != 101 && d->status != 426)
 		return;
 	len = l->len;
-	tbg_lines_copy(l, d->says, TBG_NAME_UPGRADE);
+	tbg_lines_copy(l, d->received, TBG_NAME_UPGRADE);
 	if (d->status == 426 && l->len > len)
 		tbg_lines_text(l, "Connection: upgrade\r\n");
 }
@@ -137,8 +138,8 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 		      uint32_t *ret_age_off)
 {
 	status_line(l, d->status, d->reason, d->reason_len);
-	if (d->says)
-		says_put(l, d);
+	if (d->received)
+		received_put(l, d);
 	else
 		both_put(l, d, d->fields, d->fields_len);
 	*ret_age_off = l->len + strlen("Age: ");
@@ -246,7 +247,7 @@ void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *p
 	framing_lines(x, d);
 	tbg_lines_put(&x->pre, "\r\n", 2);
 	if (x->persist == TBG_PERSIST_NOT && x->c)
-		x->c->traffic->close_after = true;
+		x->c->active->close_after = true;
 }
 
 void tbg_deliver_whole(struct tbg_transfer *x, const void *b, size_t len)
@@ -286,7 +287,7 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 	tbg_lines_put(&x->pre, page ?: text, x->body_sent);
 	free(page);
 	if (x->persist == TBG_PERSIST_NOT && x->c)
-		x->c->traffic->close_after = true;
+		x->c->active->close_after = true;
 }
 
 void tbg_deliver_interim(struct tbg_transfer *x, unsigned int status,

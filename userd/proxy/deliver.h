@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A transfer's way to its client: a head, then the bytes of a pile as they
+ * A transfer's way to its client: a head, then the bytes of a chain as they
  * come, framed as the client's version can read them.
  */
 #ifndef TBG_USERD_DELIVER_H
@@ -18,8 +18,8 @@ struct tbg_response_plan {
 	size_t reason_len;
 	const char *fields;		/* lines, with a Date */
 	size_t fields_len;
-	const struct tbg_fields *says;	/* or a response's, as it has come: they are passed on, */
-	const char *date;		/* with this if they have none */
+	const struct tbg_fields *received; /* or of a response as received: */
+	const char *date;		/* they are passed on, with this if they have none */
 	int64_t length;			/* of the body, or of a GET's; -1: unknown */
 	int64_t age_s;			/* -1: as the fields say */
 	const char *range;		/* Content-Range, or NULL */

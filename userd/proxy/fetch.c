@@ -28,7 +28,7 @@
 #define EXPECT_MS	300		/* for a 100 from the upstream */
 #define STARVE_MS	100		/* for a process to take a connection */
 
-void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep)
+void tbg_fetch_conn_end(struct tbg_transfer *x, bool keep)
 {
 	struct tbg_upstream_conn *o = x->o;
 
@@ -50,13 +50,13 @@ void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep)
 enum tbg_transfer_phase tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_LAND, x, status);
-	tbg_transfer_land(x, status, pass);
+	tbg_transfer_pending_end(x, status, pass);
 	return TBG_TRANSFER_DONE;
 }
 
 enum tbg_transfer_phase tbg_fetch_give_up(struct tbg_transfer *x)
 {
-	tbg_fetch_origin_end(x, false);
+	tbg_fetch_conn_end(x, false);
 	return tbg_fetch_end(x, 0, false);
 }
 
@@ -79,7 +79,7 @@ enum tbg_transfer_phase tbg_fetch_fail(struct tbg_transfer *x, unsigned int stat
 		  (unsigned long long)(x->w->now_ns - x->start_ns) / 1000000, x->tries,
 		  tbg_transfer_phase_text(x->phase), tbg_upload_phase_text(x->upload),
 		  tbg_sending_phase_text(x->sending), tbg_delivery_phase_text(x->delivery));
-	tbg_fetch_origin_end(x, false);
+	tbg_fetch_conn_end(x, false);
 	next = tbg_fetch_end(x, status, false);
 	if (x->hit)			/* the client has it from there */
 		return next;
@@ -105,7 +105,7 @@ static struct tbg_backend *server_choose(struct tbg_transfer *x)
 /* x->o is a connection to b, or will be one. */
 static enum tbg_transfer_phase server_taken(struct tbg_transfer *x, struct tbg_backend *b)
 {
-	x->origins_nr++;
+	x->upstream_conns_nr++;
 	x->stamp_ms = x->w->now_ms;
 	atomic_fetch_add(&b->active, 1);
 	atomic_fetch_add_explicit(&b->requests, 1, memory_order_relaxed);
@@ -153,11 +153,11 @@ enum tbg_transfer_phase tbg_fetch_begin(struct tbg_transfer *x)
 
 	tbg_transfer_enter(x, TBG_TRANSFER_CONNECT);
 	m->expect_continue &= tbg_transfer_uploads(x);
-	tbg_body_decoder_end(&x->up_frame);
+	tbg_body_decoder_end(&x->up_decoder);
 	if (x->upload == TBG_UPLOAD_OFFER)
-		tbg_body_decoder_begin(&x->up_frame, TBG_FRAMING_CLOSE, 0);
+		tbg_body_decoder_begin(&x->up_decoder, TBG_FRAMING_CLOSE, 0);
 	else
-		tbg_body_decoder_begin_request(&x->up_frame, m);
+		tbg_body_decoder_begin_request(&x->up_decoder, m);
 	if (m->expect_continue && x->protocol->runs_programs)
 		tbg_fetch_tell_continue(x);	/* programs have no interim answers */
 	return tbg_fetch_try_next(x, 502);
@@ -171,7 +171,7 @@ static void backend_failed(struct tbg_transfer *x, const char *why)
 void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why)
 {
 	backend_failed(x, why);
-	if (x->upstream->order)
+	if (x->upstream->command)
 		tbg_program_say(x, why, strlen(why));
 }
 
@@ -181,7 +181,7 @@ static enum tbg_transfer_phase connected(struct tbg_transfer *x, int err)
 	if (!err)
 		return TBG_TRANSFER_ASK;
 	backend_failed(x, strerror(-err));
-	tbg_fetch_origin_end(x, false);
+	tbg_fetch_conn_end(x, false);
 	return server_take(x, 502);
 }
 
@@ -207,7 +207,7 @@ static enum tbg_transfer_phase repeat(struct tbg_transfer *x, unsigned int statu
 {
 	x->up_nr = 0;
 	x->asked |= TBG_ASKED_NEW;
-	tbg_fetch_origin_end(x, false);
+	tbg_fetch_conn_end(x, false);
 	return tbg_fetch_try_next(x, status);
 }
 
@@ -246,13 +246,13 @@ static void taking_check(struct tbg_transfer *x)
 /* For what is being waited for. */
 static uint32_t limit_of(const struct tbg_transfer *x)
 {
-	const struct tbg_upstream_terms *terms = &x->upstream->terms;
-	uint32_t limit_ms = terms->idle_ms;
+	const struct tbg_upstream_settings *settings = &x->upstream->settings;
+	uint32_t limit_ms = settings->idle_ms;
 
 	if (x->phase == TBG_TRANSFER_CONNECT)
-		limit_ms = terms->connect_ms;
+		limit_ms = settings->connect_ms;
 	else if (tbg_transfer_asks(x))
-		limit_ms = terms->first_byte_ms;
+		limit_ms = settings->first_byte_ms;
 	if (x->checks && limit_ms > tbg_health_limit_ms(x->upstream))
 		limit_ms = tbg_health_limit_ms(x->upstream);
 	return limit_ms;

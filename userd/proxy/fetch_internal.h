@@ -22,7 +22,7 @@
 
 /* fetch.c */
 /* Lets go of the connection. keep: it is in order. */
-void tbg_fetch_origin_end(struct tbg_transfer *x, bool keep);
+void tbg_fetch_conn_end(struct tbg_transfer *x, bool keep);
 /* The end of the fetch, whatever it came to. */
 enum tbg_transfer_phase tbg_fetch_end(struct tbg_transfer *x, unsigned int status, bool pass);
 /* The same without an answer: other requests that wait for it ask for themselves. */

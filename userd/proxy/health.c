@@ -23,7 +23,7 @@ static void check_begin(struct tbg_worker *w, struct tbg_backend *b)
 
 	n = snprintf(head, sizeof(head), "GET %s HTTP/1.1\r\nHost: %s\r\n"
 		     "User-Agent: toboggan\r\n\r\n",
-		     b->upstream->terms.health_path, b->authority);
+		     b->upstream->settings.health_path, b->authority);
 	b->checked_ms = w->now_ms;
 	if (n >= HEAD_MAX || tbg_message_parse(&m, (uint8_t *)head, n, HEAD_MAX,
 					       w->path) != TBG_PARSED_DONE)
@@ -42,7 +42,7 @@ static void upstream_check(struct tbg_worker *w, struct tbg_upstream *u)
 		struct tbg_backend *b = &u->backends[i];
 
 		if (!b->checking && (!b->checked_ms || w->now_ms - b->checked_ms >=
-						       u->terms.health_ms))
+						       u->settings.health_ms))
 			check_begin(w, b);
 	}
 }
@@ -54,7 +54,7 @@ void tbg_health_tick(struct tbg_worker *w)
 	if (w->id || w->draining)
 		return;
 	for (unsigned int i = 0; i < sites->upstreams_nr; i++)
-		if (sites->upstreams[i]->terms.health_path)
+		if (sites->upstreams[i]->settings.health_path)
 			upstream_check(w, sites->upstreams[i]);
 }
 
@@ -66,5 +66,5 @@ void tbg_health_found(struct tbg_transfer *x, unsigned int status)
 
 uint32_t tbg_health_limit_ms(const struct tbg_upstream *u)
 {
-	return u->terms.health_ms > LIMIT_MS ? u->terms.health_ms : LIMIT_MS;
+	return u->settings.health_ms > LIMIT_MS ? u->settings.health_ms : LIMIT_MS;
 }

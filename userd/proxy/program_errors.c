@@ -37,7 +37,7 @@ static size_t printable(const uint8_t *p, size_t len)
 /* With nothing in it that a terminal would obey. */
 void tbg_program_say(const struct tbg_transfer *x, const char *b, size_t len)
 {
-	const struct tbg_pool_command *o = x->upstream->order;
+	const struct tbg_pool_command *o = x->upstream->command;
 	const char *kind = !o ? "upstream" : o->kind == TBG_POOL_CGI ? "cgi" : "module";
 	char line[ERROR_LINE];
 

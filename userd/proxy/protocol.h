@@ -41,7 +41,7 @@ struct tbg_protocol_ops {
 	 */
 	enum tbg_parsed (*head_receive)(struct tbg_transfer *x, size_t len, size_t *ret_used,
 					size_t *ret_data);
-	/* The head in x->o->head to x->r and x->says. */
+	/* The head in x->o->head to x->r and x->resp_fields. */
 	enum tbg_parsed (*head_parse)(struct tbg_transfer *x);
 	/*
 	 * Whether the final head and what has come with it are of one response; sets its
@@ -55,7 +55,7 @@ struct tbg_protocol_ops {
 	 * the connection (RFC 9112 6.3), and the response is not stored; where they do,
 	 * the first was made by who may have made up both.
 	 */
-	bool (*is_second)(const uint8_t *b, size_t len);
+	bool (*is_response)(const uint8_t *b, size_t len);
 };
 
 extern const struct tbg_protocol_ops tbg_protocol_http, tbg_protocol_fastcgi;

@@ -32,14 +32,14 @@ static struct tbg_slice path_of(struct tbg_slice target, char ret[TBG_TARGET_MAX
 
 static void head(struct tbg_transfer *x, const struct tbg_forward *f)
 {
-	const struct tbg_script *s = &x->upstream->terms.script;
+	const struct tbg_script *s = &x->upstream->settings.script;
 	const char *root = s->root ?: x->root ?: "";
 	uint8_t begin[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
 	struct tbg_lines pairs = { 0 };
 	char path[TBG_TARGET_MAX + 1];
 
 	tbg_fcgi_params_put(&pairs, &(struct tbg_fcgi_params){
-		.request = f, .script = s, .ends = &x->ends,
+		.request = f, .script = s, .endpoints = &x->endpoints,
 		.root = strcmp(root, "/") ? root : "", .path = path_of(f->target, path),
 		.index = x->index });
 	tbg_fcgi_record_begin(begin, TBG_FASTCGI_ID, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
@@ -80,22 +80,22 @@ static void abandon(struct tbg_transfer *x)
 
 static void response_begin(struct tbg_transfer *x)
 {
-	tbg_body_decoder_end(&x->frame);
+	tbg_body_decoder_end(&x->decoder);
 	tbg_fcgi_answer_end(&x->answer);
 	x->answer = (struct tbg_fcgi_answer){ 0 };
-	tbg_body_decoder_begin_records(&x->frame, &x->answer, tbg_fcgi_answer_eat);
+	tbg_body_decoder_begin_records(&x->decoder, &x->answer, tbg_fcgi_answer_eat);
 }
 
 static enum tbg_parsed head_receive(struct tbg_transfer *x, size_t len, size_t *ret_used,
 				    size_t *ret_data)
 {
-	return tbg_body_decoder_eat(&x->frame, x->o->head + x->o->head_len, len, ret_used,
+	return tbg_body_decoder_eat(&x->decoder, x->o->head + x->o->head_len, len, ret_used,
 				    ret_data);
 }
 
 static enum tbg_parsed head_parse(struct tbg_transfer *x)
 {
-	return tbg_response_parse_cgi(&x->r, &x->says, x->o->head, x->o->head_len);
+	return tbg_response_parse_cgi(&x->r, &x->resp_fields, x->o->head, x->o->head_len);
 }
 
 static void body_begin(struct tbg_transfer *x, uint8_t framing, uint64_t length)
@@ -106,7 +106,7 @@ static void body_begin(struct tbg_transfer *x, uint8_t framing, uint64_t length)
 	(void)length;
 }
 
-static bool is_second(const uint8_t *b, size_t len)
+static bool is_response(const uint8_t *b, size_t len)
 {
 	return len >= 2 && b[0] == TBG_FCGI_RECORD_VERSION && b[1] == TBG_FCGI_RECORD_STDOUT;
 }
@@ -115,7 +115,7 @@ static bool length_agrees(struct tbg_transfer *x)
 {
 	struct tbg_response *r = &x->r;
 	uint64_t len = x->o->head_len - r->len;
-	bool ended = tbg_body_decoder_ended(&x->frame);
+	bool ended = tbg_body_decoder_ended(&x->decoder);
 
 	if (x->behind == TBG_BEHIND_RESPONSE || tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
 		return x->behind != TBG_BEHIND_RESPONSE;
@@ -138,5 +138,5 @@ const struct tbg_protocol_ops tbg_protocol_fastcgi = {
 	.head_parse = head_parse,
 	.length_agrees = length_agrees,
 	.body_begin = body_begin,
-	.is_second = is_second,
+	.is_response = is_response,
 };

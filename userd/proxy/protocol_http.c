@@ -16,7 +16,7 @@ static void head(struct tbg_transfer *x, const struct tbg_forward *f)
 
 static void body(struct tbg_transfer *x, size_t len, bool done)
 {
-	if (x->up_frame.framing != TBG_FRAMING_CHUNKED)
+	if (x->up_decoder.framing != TBG_FRAMING_CHUNKED)
 		return;
 	if (len) {
 		tbg_lines_add(&x->up_pre, "%zx\r\n", len);
@@ -24,8 +24,9 @@ static void body(struct tbg_transfer *x, size_t len, bool done)
 	}
 	if (done) {
 		tbg_lines_put(&x->up_post, "0\r\n", 3);
-		tbg_forward_trailer(&x->up_post, x->up_frame.trailer ?: "",
-				    x->up_frame.trailer_len, &x->asks, x->reading.odd_names);
+		tbg_forward_trailer(&x->up_post, x->up_decoder.trailer ?: "",
+				    x->up_decoder.trailer_len, &x->req_fields,
+				    x->reading.odd_names);
 		tbg_lines_put(&x->up_post, "\r\n", 2);
 	}
 }
@@ -50,10 +51,10 @@ static enum tbg_parsed head_receive(struct tbg_transfer *x, size_t len, size_t *
 
 static enum tbg_parsed head_parse(struct tbg_transfer *x)
 {
-	return tbg_response_parse(&x->r, &x->says, x->o->head, x->o->head_len);
+	return tbg_response_parse(&x->r, &x->resp_fields, x->o->head, x->o->head_len);
 }
 
-static bool is_second(const uint8_t *b, size_t len)
+static bool is_response(const uint8_t *b, size_t len)
 {
 	while (len && (*b == '\r' || *b == '\n')) {
 		b++;
@@ -70,12 +71,12 @@ static bool length_agrees(struct tbg_transfer *x)
 	uint64_t whole = framing == TBG_FRAMING_LENGTH ? r->content_length : 0;
 
 	return framing == TBG_FRAMING_CHUNKED || framing == TBG_FRAMING_CLOSE || len <= whole ||
-	       !is_second(x->o->head + r->len + whole, len - whole);
+	       !is_response(x->o->head + r->len + whole, len - whole);
 }
 
 static void body_begin(struct tbg_transfer *x, uint8_t framing, uint64_t length)
 {
-	tbg_body_decoder_begin(&x->frame, framing, length);
+	tbg_body_decoder_begin(&x->decoder, framing, length);
 }
 
 const struct tbg_protocol_ops tbg_protocol_http = {
@@ -88,7 +89,7 @@ const struct tbg_protocol_ops tbg_protocol_http = {
 	.head_parse = head_parse,
 	.length_agrees = length_agrees,
 	.body_begin = body_begin,
-	.is_second = is_second,
+	.is_response = is_response,
 };
 
 const struct tbg_protocol_ops *tbg_protocol_ops_of(uint8_t protocol)

@@ -28,7 +28,7 @@ static struct tbg_slice field_of(const struct tbg_stored *one, const char *name)
 const char *tbg_publish_doubt(const struct tbg_stored *one,
 			      const struct tbg_uri *u)
 {
-	const struct tbg_response_directives *t = &one->terms;
+	const struct tbg_response_directives *t = &one->directives;
 
 	if (!u->path_off)
 		return "its request named no host";
@@ -76,8 +76,8 @@ static uint64_t digits_end_ns(const struct tbg_response_directives *t, unsigned 
 static uint64_t object_end_ns(const struct tbg_stored *one, unsigned int digits,
 			      uint64_t now_ns)
 {
-	uint64_t end = tbg_response_directives_expires_ns(&one->terms);
-	uint64_t other = digits_end_ns(&one->terms, digits);
+	uint64_t end = tbg_response_directives_expires_ns(&one->directives);
+	uint64_t other = digits_end_ns(&one->directives, digits);
 
 	end = other < end ? other : end;
 	other = one->refresh_ns;
@@ -99,7 +99,7 @@ static void heads_make(struct heads *h, const struct tbg_location *l,
 		       const struct tbg_stored *one, uint64_t age_s)
 {
 	struct tbg_response_plan d = {
-		.status = one->terms.status, .reason = one->reason,
+		.status = one->directives.status, .reason = one->reason,
 		.reason_len = strlen(one->reason), .fields = one->head,
 		.fields_len = one->head_len, .length = one->body->len,
 		.age_s = age_s, .made_here = one->made_here, .older = one->older,
@@ -138,7 +138,7 @@ static void validators_set(struct tbg_object *o, const struct tbg_stored *one)
 	}
 	memcpy(o->etag, tag.text ?: "", tag.len);
 	o->etag_len = tag.len;
-	o->modified_s = one->terms.date_s;
+	o->modified_s = one->directives.date_s;
 	if (modified.len)
 		tbg_date_parse(modified.text, modified.len, &o->modified_s);
 }
@@ -154,7 +154,7 @@ static void draft_fill(struct tbg_draft *d, const struct heads *h,
 	memcpy(b->data + head + body, h->not.text, h->not.len);
 	b->part[TBG_PART_GET] = (struct tbg_part){
 		.len = head + body, .date_off = h->get_age, .tier_off = head - TIER_BACK,
-		.status = one->terms.status,
+		.status = one->directives.status,
 	};
 	b->part[TBG_PART_HEAD] = b->part[TBG_PART_GET];
 	b->part[TBG_PART_HEAD].len = head;
@@ -237,12 +237,12 @@ static bool published(struct tbg_cache *cache, const struct tbg_key *key,
 	return ret;
 }
 
-static void publish(struct tbg_cache *cache, struct tbg_store *stock,
+static void publish(struct tbg_cache *cache, struct tbg_store *store,
 		    const struct tbg_location *l, const char *text, uint32_t len,
 		    struct tbg_stored *one,
 		    const struct tbg_key *key, uint64_t now_ns)
 {
-	uint64_t age_s = tbg_response_directives_age(&one->terms, now_ns);
+	uint64_t age_s = tbg_response_directives_age(&one->directives, now_ns);
 	unsigned int digits = digits_of(age_s);
 	struct tbg_draft d = { 0 };
 	struct heads h = { 0 };
@@ -256,19 +256,19 @@ static void publish(struct tbg_cache *cache, struct tbg_store *stock,
 		goto out;
 	draft_fill(&d, &h, one);
 	d.blob->age_len = digits;
-	d.object->born_ns = tbg_response_directives_born_ns(&one->terms);
+	d.object->born_ns = tbg_response_directives_born_ns(&one->directives);
 	d.object->flags = (l->cookies_pass ? TBG_ENTRY_COOKIES : 0) |
 			  (l->proxies_nr ? TBG_ENTRY_CLAIMS : 0) |
 			  (l->clients.nr ? TBG_ENTRY_LISTED : 0) |
-			  (one->terms.status != 200 ? TBG_ENTRY_PLAIN : 0);
+			  (one->directives.status != 200 ? TBG_ENTRY_PLAIN : 0);
 	atomic_store(&d.object->expires_ns, object_end_ns(one, digits, now_ns));
-	tbg_store_publish(stock, one, &d, now_ns);
+	tbg_store_publish(store, one, &d, now_ns);
 out:
 	tbg_lines_free(&h.get);
 	tbg_lines_free(&h.not);
 }
 
-void tbg_publish(struct tbg_cache *cache, struct tbg_store *stock,
+void tbg_publish(struct tbg_cache *cache, struct tbg_store *store,
 		 const struct tbg_site *site, const struct tbg_uri *u, struct tbg_stored *one,
 		 const char *req, size_t req_len, uint64_t now_ns)
 {
@@ -278,7 +278,7 @@ void tbg_publish(struct tbg_cache *cache, struct tbg_store *stock,
 	int len;
 
 	if (!site || tbg_publish_doubt(one, u) ||
-	    !tbg_fresh(tbg_response_directives_expires_ns(&one->terms), now_ns))
+	    !tbg_fresh(tbg_response_directives_expires_ns(&one->directives), now_ns))
 		return;
 	len = tbg_publish_text(one, u, req, req_len, text);
 	if (len < 0)
@@ -287,6 +287,6 @@ void tbg_publish(struct tbg_cache *cache, struct tbg_store *stock,
 	if (published(cache, &key, site->id, text, len, now_ns))
 		return;
 	l = location_of(site, u);
-	if (l && tbg_store_wants(stock, one, &key, now_ns))
-		publish(cache, stock, l, text, len, one, &key, now_ns);
+	if (l && tbg_store_wants(store, one, &key, now_ns))
+		publish(cache, store, l, text, len, one, &key, now_ns);
 }

@@ -34,7 +34,7 @@ int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
  * Where there are kernel tiers: for requests like this one, which it answers, as long
  * as it may and its Age has as many digits as now.
  */
-void tbg_publish(struct tbg_cache *cache, struct tbg_store *stock,
+void tbg_publish(struct tbg_cache *cache, struct tbg_store *store,
 		 const struct tbg_site *site, const struct tbg_uri *u, struct tbg_stored *one,
 		 const char *req, size_t req_len, uint64_t now_ns);
 

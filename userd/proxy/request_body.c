@@ -18,7 +18,7 @@
 
 static bool needs_length(const struct tbg_transfer *x)
 {
-	return tbg_protocol_needs_length(x->upstream->terms.protocol);
+	return tbg_protocol_needs_length(x->upstream->settings.protocol);
 }
 
 /* A request with its body in hand can go to the next server, if it may. */
@@ -34,7 +34,7 @@ static bool repeatable(const struct tbg_message *m)
  */
 static bool takes_place(const struct tbg_transfer *x)
 {
-	return x->upstream->order && x->upstream->order->kind == TBG_POOL_CGI;
+	return x->upstream->command && x->upstream->command->kind == TBG_POOL_CGI;
 }
 
 bool tbg_request_body_wanted(const struct tbg_transfer *x, const struct tbg_location *l)
@@ -69,7 +69,7 @@ enum tbg_transfer_phase tbg_request_body_begin(struct tbg_transfer *x,
 				 l->body_folder);
 	if (!x->spool)
 		return refuse(x, 503);
-	tbg_body_decoder_begin_request(&x->up_frame, m);
+	tbg_body_decoder_begin_request(&x->up_decoder, m);
 	if (m->expect_continue) {
 		tbg_deliver_interim(x, 100, "Continue", 8, "", 0);
 		tbg_deliver_push(x);
@@ -87,7 +87,7 @@ unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 	*ret = TBG_PARSED_MORE;
 	if (!b)
 		return 0;
-	*ret = tbg_body_decoder_eat(&x->up_frame, b, len, &used, &data);
+	*ret = tbg_body_decoder_eat(&x->up_decoder, b, len, &used, &data);
 	x->answerer.taken += used;
 	x->body_len += data;
 	if (*ret == TBG_PARSED_BAD)

@@ -27,15 +27,15 @@ static char *text_add(char *at, const char *b, size_t len)
  */
 static void uri_make(struct tbg_transfer *x, struct tbg_slice target)
 {
-	bool names = x->index && x->upstream->terms.protocol == TBG_PROTOCOL_HTTP;
+	bool names = x->index && x->upstream->settings.protocol == TBG_PROTOCOL_HTTP;
 	size_t index_len = names ? strlen(x->index) : 0, n = x->host.len;
 	const char *mark = target.len ? memchr(target.text, '?', target.len) : NULL;
 	size_t path_len = mark ? (size_t)(mark - target.text) : target.len;
 	/* a folder whose name ends in a dot segment */
 	bool slash = names && path_len && target.text[path_len - 1] != '/';
 	const char *authority = x->host.text, *port;
-	struct tbg_slice named = tbg_forward_host(&x->asks);
-	bool https = tbg_forward_https(&x->asks);
+	struct tbg_slice named = tbg_forward_host(&x->req_fields);
+	bool https = tbg_forward_https(&x->req_fields);
 	char *uri, *at;
 
 	port = https ? ":443" : ":80";
@@ -79,9 +79,9 @@ struct tbg_slice tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_t
 /* Whether the client offers to go on in another protocol. */
 static bool upgrades(const struct tbg_transfer *x)
 {
-	const struct tbg_fields *fields = &x->asks;
+	const struct tbg_fields *fields = &x->req_fields;
 
-	return x->upstream->terms.protocol == TBG_PROTOCOL_HTTP &&
+	return x->upstream->settings.protocol == TBG_PROTOCOL_HTTP &&
 	       x->m.method == TBG_METHOD_GET && x->m.minor &&
 	       tbg_fields_have(fields, TBG_NAME_CONNECTION, TBG_SLICE("Upgrade")) &&
 	       tbg_name_in(TBG_NAME_UPGRADE, fields->has) &&
@@ -92,7 +92,8 @@ static bool upgrades(const struct tbg_transfer *x)
 /* A trusted proxy's, or one of our own. */
 static void request_id_take(struct tbg_transfer *x)
 {
-	const struct tbg_field_line *f = tbg_fields_next(&x->asks, NULL, TBG_NAME_X_REQUEST_ID);
+	const struct tbg_field_line *f =
+		tbg_fields_next(&x->req_fields, NULL, TBG_NAME_X_REQUEST_ID);
 
 	if (x->reading.believed && f && tbg_request_id_valid(f->value)) {
 		x->request_id = f->value;
@@ -110,8 +111,8 @@ static void claims_empty(struct tbg_transfer *x)
 {
 	const uint64_t claims = TBG_NAME_BIT(X_FORWARDED_PROTO) | TBG_NAME_BIT(X_FORWARDED_HOST);
 
-	for (uint32_t i = 0; x->asks.has & claims && i < x->asks.nr; i++) {
-		struct tbg_field_line *f = &x->asks.all[i];
+	for (uint32_t i = 0; x->req_fields.has & claims && i < x->req_fields.nr; i++) {
+		struct tbg_field_line *f = &x->req_fields.all[i];
 
 		if (!tbg_name_in(f->id, claims))
 			continue;
@@ -137,23 +138,23 @@ static void encodings_join(struct tbg_transfer *x)
 	struct tbg_slice one;
 	uint32_t nr = 0;
 
-	if (!tbg_name_in(TBG_NAME_ACCEPT_ENCODING, x->asks.has))
+	if (!tbg_name_in(TBG_NAME_ACCEPT_ENCODING, x->req_fields.has))
 		return;
 	if (!tbg_vary_encoding(&x->text, x->fields.text, x->fields.len)) {
 		x->text.len = from;
 		return;
 	}
 	one = (struct tbg_slice){ x->text.text + from, x->text.len - from };
-	for (uint32_t i = 0; i < x->asks.nr; i++) {
-		if (x->asks.all[i].id == TBG_NAME_ACCEPT_ENCODING) {
+	for (uint32_t i = 0; i < x->req_fields.nr; i++) {
+		if (x->req_fields.all[i].id == TBG_NAME_ACCEPT_ENCODING) {
 			if (!one.len)
 				continue;
-			x->asks.all[i].value = one;
+			x->req_fields.all[i].value = one;
 			one.len = 0;
 		}
-		x->asks.all[nr++] = x->asks.all[i];
+		x->req_fields.all[nr++] = x->req_fields.all[i];
 	}
-	x->asks.nr = nr;
+	x->req_fields.nr = nr;
 }
 
 bool tbg_transfer_request_read(struct tbg_transfer *x)
@@ -166,20 +167,20 @@ bool tbg_transfer_request_read(struct tbg_transfer *x)
 	x->method = (struct tbg_slice){ line, space - line };
 	x->host = tbg_transfer_text_of(x, x->m.host);
 	x->fields = (struct tbg_slice){ lf + 1, end - lf - 1 };
-	if (tbg_fields_read(&x->asks, x->fields.text, x->fields.len) < 0)
+	if (tbg_fields_read(&x->req_fields, x->fields.text, x->fields.len) < 0)
 		return false;
 	request_id_take(x);
 	if (!x->reading.believed)
 		claims_empty(x);
 	if (!x->reading.odd_names)
-		odd_names_drop(&x->asks);
+		odd_names_drop(&x->req_fields);
 	encodings_join(x);
-	tbg_request_directives_read(&x->wish, x->m.method, &x->asks);
-	x->wish.client_stale = x->reading.client_stale;
-	x->wish.store_cookies = x->reading.store_cookies;
-	x->wish.heuristic = x->reading.heuristic;
-	x->wish.content = x->m.chunked || x->m.content_length;
-	tbg_upload_enter(x, x->wish.content ? TBG_UPLOAD_BODY :
+	tbg_request_directives_read(&x->req_directives, x->m.method, &x->req_fields);
+	x->req_directives.client_stale = x->reading.client_stale;
+	x->req_directives.store_cookies = x->reading.store_cookies;
+	x->req_directives.heuristic = x->reading.heuristic;
+	x->req_directives.content = x->m.chunked || x->m.content_length;
+	tbg_upload_enter(x, x->req_directives.content ? TBG_UPLOAD_BODY :
 			    upgrades(x) ? TBG_UPLOAD_OFFER : TBG_UPLOAD_END);
 	uri_make(x, origin_form(&x->m, tbg_transfer_text_of(x, x->m.target)));
 	return true;
@@ -187,7 +188,7 @@ bool tbg_transfer_request_read(struct tbg_transfer *x)
 
 bool tbg_transfer_script_read(struct tbg_transfer *x, const struct tbg_location *l)
 {
-	if (!tbg_protocol_needs_root(x->upstream->terms.protocol) || l->root < 0)
+	if (!tbg_protocol_needs_root(x->upstream->settings.protocol) || l->root < 0)
 		return true;
 	x->root = strdup(tbg_root_path(x->w->s->files.roots, l->root));
 	return x->root;

@@ -28,8 +28,8 @@ static void head_make(struct tbg_transfer *x)
 	const struct tbg_stored *s = x->selected;
 	struct tbg_forward f = {
 		.method = x->method, .target = x->target, .host = x->host,
-		.fields = &x->asks,
-		.peer = x->ends.peer, .authority = x->o->backend->authority,
+		.fields = &x->req_fields,
+		.peer = x->endpoints.peer, .authority = x->o->backend->authority,
 		.framing = m->chunked ? TBG_FRAMING_CHUNKED :
 			   m->content_length ? TBG_FRAMING_LENGTH : TBG_FRAMING_NONE,
 		.length = m->content_length, .has_length = m->has_length,
@@ -40,15 +40,16 @@ static void head_make(struct tbg_transfer *x)
 	};
 	char range[64];
 
-	f.alone = !(x->asked & TBG_ASKED_PLAIN) && (s || (x->flight && x->wish.conditional));
-	x->asked &= ~TBG_ASKED_ALONE;
-	if (f.alone)
-		x->asked |= TBG_ASKED_ALONE;
-	if (f.alone && s && s->terms.has_validator) {
+	f.unconditional = !(x->asked & TBG_ASKED_PLAIN) &&
+			  (s || (x->pending && x->req_directives.conditional));
+	x->asked &= ~TBG_ASKED_UNCONDITIONAL;
+	if (f.unconditional)
+		x->asked |= TBG_ASKED_UNCONDITIONAL;
+	if (f.unconditional && s && s->directives.has_validator) {
 		tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
 		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
 	}
-	if (x->asked & TBG_ASKED_REST && tbg_part_rest(x->part, range, &f.if_range))
+	if (x->asked & TBG_ASKED_REST && tbg_partial_rest(x->partial, range, &f.if_range))
 		f.range = (struct tbg_slice){ range, strlen(range) };
 	else
 		x->asked &= ~TBG_ASKED_REST;
@@ -70,7 +71,7 @@ enum tbg_transfer_phase tbg_fetch_ask(struct tbg_transfer *x)
 	x->protocol->response_begin(x);
 	x->sent_ns = x->w->now_ns;
 	x->stamp_ms = x->w->now_ms;
-	x->seq = tbg_store_seq(x->w->s->stock);
+	x->seq = tbg_store_seq(x->w->s->store);
 	x->spool_sent = 0;
 	if (!x->o->recv.busy)
 		tbg_upstream_conn_listen(x->w, x->o);
@@ -101,7 +102,7 @@ static enum tbg_transfer_phase body_bad(struct tbg_transfer *x, unsigned int sta
 {
 	enum tbg_transfer_phase next;
 
-	tbg_fetch_origin_end(x, false);
+	tbg_fetch_conn_end(x, false);
 	next = tbg_fetch_end(x, 502, false);
 	if (!x->c)
 		return next;
@@ -156,7 +157,7 @@ static enum tbg_sending_phase body_send(struct tbg_transfer *x)
 	}
 	from = x->up_at;
 	take = x->up_left < x->protocol->body_piece_max ? x->up_left : x->protocol->body_piece_max;
-	p = tbg_body_decoder_eat(&x->up_frame, from, take, &used, &data);
+	p = tbg_body_decoder_eat(&x->up_decoder, from, take, &used, &data);
 	x->answerer.taken += used;
 	x->body_len += data;
 	x->up_at += used;

@@ -27,7 +27,7 @@ struct tbg_slice tbg_fetch_reason_of(const struct tbg_transfer *x)
 /* An answer that is no program's, but our gateway's for one that has failed. */
 static bool is_gateways(const struct tbg_transfer *x)
 {
-	return x->upstream->order && x->answer.marked;
+	return x->upstream->command && x->answer.marked;
 }
 
 /* An error that a stale response may hide (RFC 5861 4). */
@@ -38,7 +38,8 @@ static bool hides(struct tbg_transfer *x, bool *ret_told)
 
 	*ret_told = !is_gateways(x) || status == 503;
 	return s && (status == 500 || status == 502 || status == 503 || status == 504) &&
-	       tbg_response_directives_error_stale(&s->terms, &x->wish, *ret_told, x->w->now_ns);
+	       tbg_response_directives_error_stale(&s->directives, &x->req_directives, *ret_told,
+						   x->w->now_ns);
 }
 
 /* told: the server itself has answered with that status, not our gateway for it. */
@@ -47,8 +48,8 @@ static enum tbg_transfer_phase hidden(struct tbg_transfer *x, bool told)
 	struct tbg_stored *s = x->selected;
 	enum tbg_transfer_phase next;
 
-	tbg_fetch_origin_end(x, false);
-	next = tbg_fetch_end(x, told ? TBG_LANDED_ERROR : x->r.status, false);
+	tbg_fetch_conn_end(x, false);
+	next = tbg_fetch_end(x, told ? TBG_PENDING_ERROR : x->r.status, false);
 	x->selected = NULL;
 	tbg_transfer_stored(x, s, false);
 	return next;
@@ -64,9 +65,9 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 		.status = r->status, .reason = reason.text,
 		.reason_len = reason.len, .age_s = -1,
 		.length = r->has_length ? (int64_t)r->content_length : -1,
-		.source = x->pile, .limit = UINT64_MAX,
+		.source = x->resp_body, .limit = UINT64_MAX,
 		.made_here = x->protocol->runs_programs,
-		.older = !r->minor, .says = &x->says, .date = x->w->date,
+		.older = !r->minor, .received = &x->resp_fields, .date = x->w->date,
 	};
 
 	if (!x->c)
@@ -79,15 +80,15 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 		d.limit = r->content_length;
 	if (known) {
 		tbg_deliver_not_modified(&d);
-		d.age_s = tbg_response_directives_age(&x->terms, x->w->now_ns);
-		tbg_forward_fields(&lines, &x->says, x->w->date, 0);
-		d.says = NULL;
+		d.age_s = tbg_response_directives_age(&x->resp_directives, x->w->now_ns);
+		tbg_forward_fields(&lines, &x->resp_fields, x->w->date, 0);
+		d.received = NULL;
 		d.fields = lines.text ?: "";
 		d.fields_len = lines.len;
 	}
 	tbg_transfer_answer_stored(x, x->phase == TBG_TRANSFER_STORE);
-	if (x->pile)
-		x->pile->read_once = x->phase != TBG_TRANSFER_STORE;
+	if (x->resp_body)
+		x->resp_body->read_once = x->phase != TBG_TRANSFER_STORE;
 	tbg_deliver_begin(x, &d);
 	x->pre.failed |= lines.failed;
 	tbg_lines_free(&lines);
@@ -112,7 +113,7 @@ static enum tbg_transfer_phase ask_plainly(struct tbg_transfer *x)
 	x->asked = TBG_ASKED_PLAIN | TBG_ASKED_NEW;
 	x->tried = x->tries = 0;
 	x->up_nr = 0;
-	tbg_fetch_origin_end(x, false);
+	tbg_fetch_conn_end(x, false);
 	return tbg_fetch_try_next(x, 502);
 }
 
@@ -134,9 +135,9 @@ static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
 		x->asked &= ~TBG_ASKED_REST;
 		return true;
 	}
-	return tbg_part_joins(x->part, &x->terms, fields, len, &from, &n) &&
-	       n == x->terms.size &&
-	       (!x->r.has_length || x->r.content_length == x->terms.part_len);
+	return tbg_partial_joins(x->partial, &x->resp_directives, fields, len, &from, &n) &&
+	       n == x->resp_directives.size &&
+	       (!x->r.has_length || x->r.content_length == x->resp_directives.range_len);
 }
 
 /* What has come already, or what the head says of itself, shows that it is not to be kept. */
@@ -144,7 +145,7 @@ static bool is_amiss(const struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
 
-	if (r->status == 206 && r->has_length && r->content_length != x->terms.part_len)
+	if (r->status == 206 && r->has_length && r->content_length != x->resp_directives.range_len)
 		return true;
 	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH &&
 	       x->o->head_len - r->len > r->content_length;
@@ -170,17 +171,17 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 	/* whatever becomes of the rest, and when */
 	tbg_backend_worked(x->o->backend, x->w->now_ns);
 	x->fwd_status = r->status;
-	if (x->asked & TBG_ASKED_ALONE && r->status == 304) {
-		if (x->selected && x->selected->terms.has_validator &&
+	if (x->asked & TBG_ASKED_UNCONDITIONAL && r->status == 304) {
+		if (x->selected && x->selected->directives.has_validator &&
 		    !tbg_fetch_of_another(x->selected, fields, len))
 			return tbg_fetch_validated(x);
 		return ask_plainly(x);
 	}
 	if (hides(x, &told))
 		return hidden(x, told);
-	tbg_response_directives_read(&x->terms, r->status, &x->says, time(NULL),
+	tbg_response_directives_read(&x->resp_directives, r->status, &x->resp_fields, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
-	tbg_response_directives_of(&x->terms, &x->wish);
+	tbg_response_directives_of(&x->resp_directives, &x->req_directives);
 	if (x->asked & TBG_ASKED_REST && !is_rest(x, fields, len))
 		return ask_plainly(x);
 	return TBG_TRANSFER_RECEIVE;
@@ -192,7 +193,7 @@ enum tbg_transfer_phase tbg_fetch_receive(struct tbg_transfer *x)
 	const char *head = (char *)x->o->head;
 	const char *fields = head + r->fields_off;
 	size_t len = r->len - r->fields_off;
-	struct tbg_store *stock = x->w->s->stock;
+	struct tbg_store *store = x->w->s->store;
 	enum tbg_transfer_phase next;
 	bool keep, known, whole;
 
@@ -207,28 +208,28 @@ enum tbg_transfer_phase tbg_fetch_receive(struct tbg_transfer *x)
 	if (!redirect_begin(x, head))
 		return tbg_fetch_fail(x, 503);
 	keep = !x->answer.failed && !x->r.local &&
-		     (x->asked & TBG_ASKED_REST ||
-		      (tbg_response_directives_storable(&x->terms, &x->wish) && !is_amiss(x) &&
-		       tbg_store_has_room(stock))) &&
-		     (!r->has_length || r->content_length <= tbg_store_body_max(stock));
+	       (x->asked & TBG_ASKED_REST ||
+		(tbg_response_directives_storable(&x->resp_directives, &x->req_directives) &&
+		 !is_amiss(x) && tbg_store_has_room(store))) &&
+	       (!r->has_length || r->content_length <= tbg_store_body_max(store));
 	if (keep)
 		tbg_transfer_enter(x, TBG_TRANSFER_STORE);
 	whole = !keep && tbg_fetch_is_whole(x);
-	x->pile = whole ? NULL : tbg_byte_chain_new();
-	if (keep && x->pile)
-		tbg_store_count(stock, x->pile);
+	x->resp_body = whole ? NULL : tbg_byte_chain_new();
+	if (keep && x->resp_body)
+		tbg_store_count(store, x->resp_body);
 	if (!keep) {
-		tbg_transfer_land(x, 0, true);
+		tbg_transfer_pending_end(x, 0, true);
 		if (!x->c) {
 			tbg_fetch_outdate(x);
 			return tbg_fetch_give_up(x);
 		}
 	}
-	if (!x->pile && !whole)
+	if (!x->resp_body && !whole)
 		return tbg_fetch_fail(x, 503);
 	/* received for the cache alone, or not at all; a program is not broken off for it */
-	known = x->asked & TBG_ASKED_ALONE && (keep || !x->protocol->runs_programs) &&
-		tbg_transfer_not_modified(x, &x->terms, fields, len);
+	known = x->asked & TBG_ASKED_UNCONDITIONAL && (keep || !x->protocol->runs_programs) &&
+		tbg_transfer_not_modified(x, &x->resp_directives, fields, len);
 	if (!(x->asked & TBG_ASKED_REST) && !x->sent_on)
 		answer_begin(x, known);
 	if (known && !keep && tbg_fetch_has_body(x)) {

@@ -35,11 +35,11 @@ static enum tbg_transfer_phase body_more(struct tbg_transfer *x)
 	if (x->c && x->phase != TBG_TRANSFER_STORE && !x->hit &&
 	    tbg_deliver_backlog(x) > (tbg_output_tight() ? BACKLOG_TIGHT : BACKLOG_HIGH))
 		return TBG_TRANSFER_PAUSE;
-	if (!x->pile->len)
+	if (!x->resp_body->len)
 		want = PIECE_FIRST;
-	if (x->frame.framing == TBG_FRAMING_LENGTH && x->frame.left > PIECE_FIRST)
-		want = x->frame.left < PIECE_MORE ? x->frame.left : PIECE_MORE;
-	x->into = tbg_byte_chain_room(x->pile, want);
+	if (x->decoder.framing == TBG_FRAMING_LENGTH && x->decoder.left > PIECE_FIRST)
+		want = x->decoder.left < PIECE_MORE ? x->decoder.left : PIECE_MORE;
+	x->into = tbg_byte_chain_room(x->resp_body, want);
 	if (!x->into)
 		return tbg_fetch_fail(x, 503);
 	x->stamp_ms = x->w->now_ms;
@@ -61,7 +61,7 @@ void tbg_fetch_resume(struct tbg_transfer *x)
 /* To If-Range a server leaves out what the client has (RFC 9110 15.3.7). */
 static bool is_terse(const struct tbg_transfer *x)
 {
-	return x->r.status == 206 && tbg_name_in(TBG_NAME_IF_RANGE, x->asks.has);
+	return x->r.status == 206 && tbg_name_in(TBG_NAME_IF_RANGE, x->req_fields.has);
 }
 
 /* What has come, with the part that it joins; NULL: not to be kept. */
@@ -70,26 +70,26 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	const struct tbg_response *r = &x->r;
 	struct tbg_lines lines = { 0 };
 	struct tbg_slice v = tbg_fetch_reason_of(x);
-	struct tbg_response_directives terms = x->terms;
+	struct tbg_response_directives directives = x->resp_directives;
 	struct tbg_stored *s = NULL;
 	struct tbg_byte_chain *body = NULL;
 	char reason[64];
 
-	if (r->status == 206 && x->pile->len != terms.part_len)
+	if (r->status == 206 && x->resp_body->len != directives.range_len)
 		return NULL;
 	snprintf(reason, sizeof(reason), "%.*s", (int)v.len, v.text);
 	/* a range of all bytes is the whole */
-	if (r->status == 206 && terms.part_len == terms.size) {
-		terms.status = 200;
+	if (r->status == 206 && directives.range_len == directives.size) {
+		directives.status = 200;
 		strcpy(reason, tbg_status_text(200));
 	}
-	tbg_forward_fields(&lines, &x->says, x->w->date, r->status);
+	tbg_forward_fields(&lines, &x->resp_fields, x->w->date, r->status);
 	if (!lines.failed)
 		s = tbg_fetch_joined(x, &lines);
 	if (!s && !lines.failed && !(x->asked & TBG_ASKED_REST) && !is_terse(x))
-		body = tbg_byte_chain_keep(x->pile);
+		body = tbg_byte_chain_keep(x->resp_body);
 	if (body)
-		s = tbg_stored_new(&terms, reason, lines.text, lines.len,
+		s = tbg_stored_new(&directives, reason, lines.text, lines.len,
 				   x->fields.text, x->fields.len, body);
 	tbg_lines_free(&lines);
 	return s;
@@ -113,13 +113,14 @@ static enum tbg_transfer_phase completed(struct tbg_transfer *x, bool keep)
 
 	if (!s)
 		return tbg_fetch_fail(x, 502);
-	storable = !x->behind && tbg_response_directives_storable(&s->terms, &x->wish);
+	storable = !x->behind &&
+		   tbg_response_directives_storable(&s->directives, &x->req_directives);
 	if (storable) {
 		tbg_stored_get(s);
 		tbg_transfer_answer_stored(x, tbg_transfer_store(x, s));
 	}
-	tbg_fetch_origin_end(x, keep);
-	next = tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&s->terms,
+	tbg_fetch_conn_end(x, keep);
+	next = tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&s->directives,
 										x->w->now_ns));
 	tbg_transfer_stored(x, s, false);
 	return next;
@@ -127,30 +128,30 @@ static enum tbg_transfer_phase completed(struct tbg_transfer *x, bool keep)
 
 void tbg_fetch_outdate(struct tbg_transfer *x)
 {
-	const struct tbg_request_directives *w = &x->wish;
+	const struct tbg_request_directives *w = &x->req_directives;
 	unsigned int status = x->r.status;
 
-	if (x->asked & TBG_ASKED_ALONE && x->selected && x->phase != TBG_TRANSFER_STORE &&
+	if (x->asked & TBG_ASKED_UNCONDITIONAL && x->selected && x->phase != TBG_TRANSFER_STORE &&
 	    status != 304 && status != 429 && status < 500 && w->get && !w->authorization &&
 	    !w->cc.no_store &&
-	    !tbg_fresh(tbg_response_directives_expires_ns(&x->selected->terms), x->w->now_ns))
-		tbg_store_drop(x->w->s->stock, &x->uri, x->selected);
+	    !tbg_fresh(tbg_response_directives_expires_ns(&x->selected->directives), x->w->now_ns))
+		tbg_store_drop(x->w->s->store, &x->uri, x->selected);
 }
 
 /* What goes on of the trailer section, while the head is there that it belongs to. */
 static void trailer_take(struct tbg_transfer *x)
 {
-	if (x->frame.trailer_len &&
-	    tbg_fields_have(&x->asks, TBG_NAME_TE, TBG_SLICE("trailers")))
-		tbg_forward_trailer(&x->trailer, x->frame.trailer, x->frame.trailer_len, &x->says,
-				    true);
+	if (x->decoder.trailer_len &&
+	    tbg_fields_have(&x->req_fields, TBG_NAME_TE, TBG_SLICE("trailers")))
+		tbg_forward_trailer(&x->trailer, x->decoder.trailer, x->decoder.trailer_len,
+				    &x->resp_fields, true);
 }
 
 /* The response has ended as it should. */
 static enum tbg_transfer_phase response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->behind && x->sending == TBG_SENDING_SENT &&
-		    !tbg_body_decoder_closes(&x->frame);
+		    !tbg_body_decoder_closes(&x->decoder);
 	enum tbg_transfer_phase next;
 	bool storable = x->phase == TBG_TRANSFER_STORE && !x->answer.failed && !x->behind;
 
@@ -160,8 +161,8 @@ static enum tbg_transfer_phase response_end(struct tbg_transfer *x)
 		store(x);
 	tbg_fetch_outdate(x);
 	trailer_take(x);
-	tbg_fetch_origin_end(x, keep);
-	next = tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&x->terms,
+	tbg_fetch_conn_end(x, keep);
+	next = tbg_fetch_end(x, 0, !storable || tbg_response_directives_for_one(&x->resp_directives,
 										x->w->now_ns));
 	if (x->sent_on)
 		tbg_transfer_redirect(x);
@@ -173,17 +174,17 @@ static enum tbg_transfer_phase response_end(struct tbg_transfer *x)
 /* Too large to be stored after all. */
 static enum tbg_transfer_phase fill_check(struct tbg_transfer *x)
 {
-	struct tbg_store *s = x->w->s->stock;
+	struct tbg_store *s = x->w->s->store;
 
 	/* what completes a part is answered from: it is available in any case */
 	if (x->phase != TBG_TRANSFER_STORE ||
 	    ((x->asked & TBG_ASKED_REST || tbg_store_has_room(s)) &&
-	     x->pile->len <= tbg_store_body_max(s)))
+	     x->resp_body->len <= tbg_store_body_max(s)))
 		return x->phase;
 	if (x->asked & TBG_ASKED_REST)	/* longer than its head declares */
 		return tbg_fetch_fail(x, 503);
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
-	tbg_transfer_land(x, 0, true);
+	tbg_transfer_pending_end(x, 0, true);
 	if (x->c && x->source) {
 		tbg_deliver_consume(x);
 		return x->phase;
@@ -209,7 +210,7 @@ bool tbg_fetch_contradicts(const struct tbg_transfer *x, uint64_t len, bool ende
 {
 	const struct tbg_response *r = &x->r;
 
-	return x->frame.framing == TBG_FRAMING_RECORDS && r->has_length &&
+	return x->decoder.framing == TBG_FRAMING_RECORDS && r->has_length &&
 	       tbg_fetch_framing_of(x) != TBG_FRAMING_NONE &&
 	       (len > r->content_length || (ended && len < r->content_length));
 }
@@ -220,7 +221,7 @@ bool tbg_fetch_contradicts(const struct tbg_transfer *x, uint64_t len, bool ende
  */
 static bool wastes(const struct tbg_transfer *x)
 {
-	const struct tbg_pool_command *o = x->upstream->order;
+	const struct tbg_pool_command *o = x->upstream->command;
 
 	return o && o->kind == TBG_POOL_CGI && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE;
 }
@@ -240,9 +241,9 @@ static enum tbg_transfer_phase body_add(struct tbg_transfer *x, struct tbg_piece
 	enum tbg_transfer_phase next;
 
 	p->len += waste ? 0 : data;
-	x->pile->len += waste ? 0 : data;
-	if (got == TBG_PARSED_BAD || (x->sent_on && x->pile->len > UNREAD_MAX) ||
-	    tbg_fetch_contradicts(x, x->pile->len, got == TBG_PARSED_DONE) ||
+	x->resp_body->len += waste ? 0 : data;
+	if (got == TBG_PARSED_BAD || (x->sent_on && x->resp_body->len > UNREAD_MAX) ||
+	    tbg_fetch_contradicts(x, x->resp_body->len, got == TBG_PARSED_DONE) ||
 	    (x->behind == TBG_BEHIND_RESPONSE && x->delivery < TBG_DELIVERY_SENDING)) {
 		tbg_fetch_answer_bad(x, "its body does not match its head");
 		return tbg_fetch_fail(x, 502);
@@ -262,12 +263,12 @@ static enum tbg_transfer_phase body_add(struct tbg_transfer *x, struct tbg_piece
 static enum tbg_transfer_phase body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 {
 	size_t used = 0, data = 0;
-	enum tbg_parsed got = tbg_body_decoder_eat(&x->frame, p->data + p->len, len,
+	enum tbg_parsed got = tbg_body_decoder_eat(&x->decoder, p->data + p->len, len,
 					    &used, &data);
 
 	if (used < len)
 		behind(x, TBG_BEHIND_BYTES);
-	if (x->protocol->is_second(p->data + p->len + used, len - used)) {
+	if (x->protocol->is_response(p->data + p->len + used, len - used)) {
 		behind(x, TBG_BEHIND_RESPONSE);
 		tbg_upstream_conn_apart(x->w, x->o);
 	}
@@ -281,7 +282,7 @@ bool tbg_fetch_is_whole(const struct tbg_transfer *x)
 
 	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH && r->content_length &&
 	       r->content_length <= WHOLE_MAX && x->o->head_len - r->len == r->content_length &&
-	       (x->frame.framing != TBG_FRAMING_RECORDS || tbg_body_decoder_ended(&x->frame)) &&
+	       (x->decoder.framing != TBG_FRAMING_RECORDS || tbg_body_decoder_ended(&x->decoder)) &&
 	       !x->behind && !r->local;
 }
 
@@ -295,12 +296,12 @@ enum tbg_transfer_phase tbg_fetch_body_first(struct tbg_transfer *x)
 {
 	struct tbg_upstream_conn *o = x->o;
 	uint32_t from = x->r.len, len = o->head_len - from;
-	bool records = x->frame.framing == TBG_FRAMING_RECORDS;
-	bool ended = records && tbg_body_decoder_ended(&x->frame);
+	bool records = x->decoder.framing == TBG_FRAMING_RECORDS;
+	bool ended = records && tbg_body_decoder_ended(&x->decoder);
 	bool whole = records ? ended : x->r.has_length && len >= x->r.content_length;
 	struct tbg_piece *p;
 
-	if (!x->pile) {			/* tbg_fetch_is_whole() */
+	if (!x->resp_body) {		/* tbg_fetch_is_whole() */
 		tbg_deliver_whole(x, o->head + from, len);
 		return response_end(x);
 	}
@@ -318,7 +319,7 @@ enum tbg_transfer_phase tbg_fetch_body_first(struct tbg_transfer *x)
 		tbg_deliver_push(x);
 		return body_more(x);
 	}
-	p = tbg_byte_chain_room(x->pile, whole || len > PIECE_FIRST ? len : PIECE_FIRST);
+	p = tbg_byte_chain_room(x->resp_body, whole || len > PIECE_FIRST ? len : PIECE_FIRST);
 	if (!p)
 		return tbg_fetch_fail(x, 503);
 	memcpy(p->data, o->head + from, len);
@@ -333,7 +334,7 @@ static enum tbg_transfer_phase body_received(struct tbg_transfer *x, int res)
 	x->into = NULL;
 	if (res > 0)
 		return body_eat(x, p, res);
-	if (!res && tbg_body_decoder_closes(&x->frame))
+	if (!res && tbg_body_decoder_closes(&x->decoder))
 		return response_end(x);
 	return tbg_fetch_fail(x, 502);
 }
@@ -348,7 +349,7 @@ static bool head_interim(struct tbg_transfer *x)
 
 	if (++x->interims > TBG_INTERIMS_MAX)
 		return false;
-	tbg_forward_fields(&lines, &x->says, NULL, 0);
+	tbg_forward_fields(&lines, &x->resp_fields, NULL, 0);
 	if (r->status != 100 || x->m.expect_continue)
 		tbg_deliver_interim(x, r->status, head + r->reason.off,
 				    r->reason.len, lines.text, lines.len);
@@ -375,7 +376,7 @@ static bool is_offered(const struct tbg_transfer *x)
 
 	while (tbg_elements_next(&all, TBG_SLICE("Upgrade"), &one)) {
 		any = true;
-		if (!tbg_fields_have(&x->asks, TBG_NAME_UPGRADE, one))
+		if (!tbg_fields_have(&x->req_fields, TBG_NAME_UPGRADE, one))
 			return false;
 	}
 	return any;
@@ -409,7 +410,7 @@ static enum tbg_transfer_phase heads_eat(struct tbg_transfer *x)
 		return tbg_fetch_head_final(x);
 	}
 	if (p == TBG_PARSED_MORE && o->head_len < TBG_RESPONSE_HEAD_MAX &&
-		   !tbg_body_decoder_ended(&x->frame)) {
+		   !tbg_body_decoder_ended(&x->decoder)) {
 		tbg_upstream_conn_recv(x->w, o, o->head + o->head_len,
 				TBG_RESPONSE_HEAD_MAX - o->head_len);
 		return x->phase;
@@ -437,7 +438,7 @@ static enum tbg_transfer_phase heads_received(struct tbg_transfer *x, size_t res
 
 	tbg_program_errors(x, false);
 	x->behind = used < res ? TBG_BEHIND_BYTES : TBG_BEHIND_NOTHING;
-	if (x->protocol->is_second(o->head + o->head_len + used, res - used))
+	if (x->protocol->is_response(o->head + o->head_len + used, res - used))
 		x->behind = TBG_BEHIND_RESPONSE;
 	o->head_len += data;
 	/* a refusal (FCGI_OVERLOADED) is no response: another server may give one */

@@ -56,8 +56,8 @@ static void memory_free(struct tbg_transfer *x)
 	tbg_lines_free(&x->text);
 	tbg_lines_free(&x->up_head);
 	tbg_lines_free(&x->pre);
-	tbg_fields_free(&x->asks);
-	tbg_fields_free(&x->says);
+	tbg_fields_free(&x->req_fields);
+	tbg_fields_free(&x->resp_fields);
 	free(x);
 }
 
@@ -73,18 +73,18 @@ static bool transfer_spare(struct tbg_transfer *x)
 {
 	struct tbg_worker *w = x->w;
 	struct tbg_lines text = x->text, up_head = x->up_head, pre = x->pre;
-	struct tbg_fields asks = x->asks, says = x->says;
+	struct tbg_fields req_fields = x->req_fields, resp_fields = x->resp_fields;
 
 	if (!lines_empty(&text) || !lines_empty(&up_head) || !lines_empty(&pre) ||
-	    asks.room > SPARE_FIELDS || says.room > SPARE_FIELDS ||
+	    req_fields.room > SPARE_FIELDS || resp_fields.room > SPARE_FIELDS ||
 	    w->spare_transfers_nr == SPARES_MAX)
 		return false;
 	memset(x, 0, sizeof(*x));
 	x->text = text;
 	x->up_head = up_head;
 	x->pre = pre;
-	x->asks = asks;
-	x->says = says;
+	x->req_fields = req_fields;
+	x->resp_fields = resp_fields;
 	LIST_INSERT_HEAD(&w->spare_transfers, x, link);
 	w->spare_transfers_nr++;
 	return true;
@@ -94,13 +94,13 @@ static void transfer_free(struct tbg_transfer *x)
 {
 	LIST_REMOVE(x, link);
 	tbg_stored_put(x->selected);
-	tbg_stored_put(x->part);
+	tbg_stored_put(x->partial);
 	tbg_stored_put(x->hit);
-	tbg_byte_chain_put(x->pile);
+	tbg_byte_chain_put(x->resp_body);
 	tbg_byte_chain_put(x->source);
-	tbg_body_decoder_end(&x->frame);
+	tbg_body_decoder_end(&x->decoder);
 	tbg_fcgi_answer_end(&x->answer);
-	tbg_body_decoder_end(&x->up_frame);
+	tbg_body_decoder_end(&x->up_decoder);
 	tbg_lines_free(&x->up_pre);
 	tbg_lines_free(&x->up_post);
 	tbg_lines_free(&x->post);
@@ -119,35 +119,35 @@ void tbg_transfer_release(struct tbg_transfer *x)
 {
 	assert(x->holds);
 	if (--x->holds || x->c || x->phase == TBG_TRANSFER_WAIT ||
-	    tbg_transfer_fetches(x) || x->origins_nr)
+	    tbg_transfer_fetches(x) || x->upstream_conns_nr)
 		return;
 	transfer_free(x);
 }
 
-void tbg_transfer_pile_put(struct tbg_transfer *x)
+void tbg_transfer_resp_body_put(struct tbg_transfer *x)
 {
-	if (tbg_transfer_fetches(x) || x->origins_nr)
+	if (tbg_transfer_fetches(x) || x->upstream_conns_nr)
 		return;
-	tbg_byte_chain_put(x->pile);
-	x->pile = NULL;
+	tbg_byte_chain_put(x->resp_body);
+	x->resp_body = NULL;
 }
 
-void tbg_transfer_origin_gone(struct tbg_transfer *x)
+void tbg_transfer_conn_gone(struct tbg_transfer *x)
 {
 	tbg_transfer_hold(x);
-	x->origins_nr--;
-	tbg_transfer_pile_put(x);
+	x->upstream_conns_nr--;
+	tbg_transfer_resp_body_put(x);
 	tbg_transfer_release(x);
 }
 
-void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass)
+void tbg_transfer_pending_end(struct tbg_transfer *x, unsigned int status, bool pass)
 {
-	struct tbg_pending_fetch *f = x->flight;
+	struct tbg_pending_fetch *f = x->pending;
 
 	if (!f)
 		return;
-	x->flight = NULL;
-	tbg_store_land(x->w->s->stock, f, status, pass, x->w->now_ns);
+	x->pending = NULL;
+	tbg_store_pending_end(x->w->s->store, f, status, pass, x->w->now_ns);
 }
 
 struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
@@ -165,7 +165,7 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 	x->m = *m;
 	x->reading = *reading;
 	x->upstream = tbg_upstream_get(upstream);
-	x->protocol = tbg_protocol_ops_of(upstream->terms.protocol);
+	x->protocol = tbg_protocol_ops_of(upstream->settings.protocol);
 	x->index = index ? strdup(index) : NULL;
 	/* once, so that it stays where it is: encodings, and a URI with an index and slashes */
 	room = 3 * m->len + 2 + (index ? strlen(index) : 0);
@@ -204,7 +204,7 @@ void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next)
 		}
 	}
 	if (next == TBG_TRANSFER_DONE)
-		tbg_transfer_pile_put(x);
+		tbg_transfer_resp_body_put(x);
 }
 
 /* HTTP/1.0 has bodies that end with the connection, which is no end at all. */
@@ -221,7 +221,7 @@ static unsigned int refusal(struct tbg_transfer *x,
 {
 	if (x->m.fields_nr > FIELDS_MAX)
 		return 431;
-	if (tbg_forward_names_many(&x->asks))
+	if (tbg_forward_names_many(&x->req_fields))
 		return 400;
 	if (without_length(&x->m) || tbg_request_body_lacks_length(x, location))
 		return 411;
@@ -260,9 +260,9 @@ static bool transfer_start(struct tbg_worker *w, struct tbg_conn *c, const struc
 			   const void *b, const struct tbg_answerer_request *e)
 {
 	const struct tbg_location *location = e->location;
-	const struct tbg_endpoints *ends = tbg_conn_ends(c);
+	const struct tbg_endpoints *endpoints = tbg_conn_endpoints(c);
 	struct tbg_reading reading = {
-		.believed = tbg_trusts(location, ends->peer),
+		.believed = tbg_trusts(location, endpoints->peer),
 		.odd_names = location->odd_names,
 		.client_stale = location->client_stale,
 		.store_cookies = location->store_cookies,
@@ -278,8 +278,8 @@ static bool transfer_start(struct tbg_worker *w, struct tbg_conn *c, const struc
 	x->persist = e->persist;
 	x->answerer.taken = e->taken;
 	x->body_max = location->body_max;
-	x->ends = *ends;
-	c->traffic->answerer = &x->answerer;
+	x->endpoints = *endpoints;
+	c->active->answerer = &x->answerer;
 	whole = tbg_request_body_wanted(x, location);
 	if (c->sock >= 0 && !whole && tbg_transfer_uploads(x))
 		x->spool = tbg_spool_new(TBG_SPOOL_USUAL, location->body_folder);
@@ -307,9 +307,9 @@ static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
 	tbg_lines_add(ret, " HTTP/1.%u\r\n", x->m.minor);
 	if (x->m.host.off)
 		tbg_lines_field(ret, TBG_SLICE("Host"), x->host);
-	for (uint32_t i = 0; i < x->asks.nr; i++)
-		if (!stays_behind(&x->asks.all[i]))
-			tbg_lines_field(ret, x->asks.all[i].name, x->asks.all[i].value);
+	for (uint32_t i = 0; i < x->req_fields.nr; i++)
+		if (!stays_behind(&x->req_fields.all[i]))
+			tbg_lines_field(ret, x->req_fields.all[i].name, x->req_fields.all[i].value);
 	if (tbg_transfer_uploads(x))	/* the rest of the body is never read */
 		tbg_lines_add(ret, "Connection: close\r\n");
 	tbg_lines_put(ret, "\r\n", 2);
@@ -340,8 +340,8 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 
 	if (!x)
 		return NULL;
-	strcpy(x->ends.peer, "unknown");
-	strcpy(x->ends.local, "unknown");
+	strcpy(x->endpoints.peer, "unknown");
+	strcpy(x->endpoints.local, "unknown");
 	x->serves = TBG_SERVES_HEALTH;
 	x->checks = b;
 	x->asked = TBG_ASKED_NEW;
@@ -351,7 +351,7 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 bool tbg_transfer_exceeds(const struct tbg_transfer *x)
 {
 	return x->upload == TBG_UPLOAD_BODY &&
-	       tbg_body_exceeds(x->body_len, tbg_body_decoder_comes(&x->up_frame), x->body_max);
+	       tbg_body_exceeds(x->body_len, tbg_body_decoder_comes(&x->up_decoder), x->body_max);
 }
 
 bool tbg_transfer_starves(const struct tbg_transfer *x)
@@ -369,35 +369,35 @@ bool tbg_transfer_starves(const struct tbg_transfer *x)
 static bool client_gone(const struct tbg_transfer *x)
 {
 	bool waits = x->phase == TBG_TRANSFER_WAIT ||
-		     (tbg_transfer_fetches(x) && (x->upstream->order || !x->delivery));
+		     (tbg_transfer_fetches(x) && (x->upstream->command || !x->delivery));
 
 	return waits && x->c && x->c->eof && x->w->now_ms - x->c->stamp_ms > GONE_MS;
 }
 
 static void check(struct tbg_transfer *x)
 {
-	bool less = tbg_transfer_asks_less(&x->wish);
+	bool less = tbg_transfer_asks_less(&x->req_directives);
 
 	if (client_gone(x)) {
 		tbg_conn_kill(x->w, x->c);
 		return;
 	}
 	if (x->serves == TBG_SERVES_OTHERS &&
-	    !(x->flight && tbg_store_waiting(x->w->s->stock, x->flight)))
+	    !(x->pending && tbg_store_waiting(x->w->s->store, x->pending)))
 		tbg_fetch_stop(x);	/* they have left too */
 	if (tbg_transfer_fetches(x))
 		tbg_fetch_check(x);
-	if (x->flight && (!tbg_transfer_receives(x) || x->w->now_ns - x->sent_ns < LONG_NS))
-		tbg_store_flies(x->flight, x->w->now_ns);
+	if (x->pending && (!tbg_transfer_receives(x) || x->w->now_ns - x->sent_ns < LONG_NS))
+		tbg_store_pending_alive(x->pending, x->w->now_ns);
 	if (x->phase != TBG_TRANSFER_WAIT ||
 	    x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : LOST_MS))
 		return;
 	/* until its answer begins it has time limits of its own, however long they are */
 	x->stamp_ms = x->w->now_ms;
-	if (!less && !tbg_store_lost(x->w->s->stock, &x->waiter,
+	if (!less && !tbg_store_lost(x->w->s->store, &x->waiter,
 				     x->w->now_ns - LOST_MS * 1000000ull))
 		return;
-	tbg_store_leave(x->w->s->stock, &x->waiter);
+	tbg_store_leave(x->w->s->store, &x->waiter);
 	x->waits = WAITS_MAX;
 	tbg_transfer_go_on(x, tbg_transfer_ask(x));
 }
@@ -443,7 +443,7 @@ bool tbg_transfers_awaited(const struct tbg_worker *w)
 	const struct tbg_transfer *x;
 
 	LIST_FOREACH(x, &w->transfers, link)
-		if ((x->flight && tbg_store_waiting(w->s->stock, x->flight)) ||
+		if ((x->pending && tbg_store_waiting(w->s->store, x->pending)) ||
 		    (tbg_transfer_fetches(x) && x->delivery && !x->c))
 			return true;
 	return false;
@@ -456,12 +456,12 @@ static void transfer_abandon(struct tbg_answerer *a)
 	tbg_transfer_hold(x);
 	x->c = NULL;
 	if (x->phase == TBG_TRANSFER_WAIT)
-		tbg_store_leave(x->w->s->stock, &x->waiter);
+		tbg_store_leave(x->w->s->store, &x->waiter);
 	if (x->phase == TBG_TRANSFER_WAIT || x->phase == TBG_TRANSFER_BODY)
 		tbg_transfer_go_on(x, TBG_TRANSFER_DONE);
 	/* others' answer is worth finishing, if it needs nothing of the client */
-	if (tbg_transfer_fetches(x) && (tbg_transfer_uploads(x) || !x->flight ||
-					!tbg_store_waiting(x->w->s->stock, x->flight)))
+	if (tbg_transfer_fetches(x) && (tbg_transfer_uploads(x) || !x->pending ||
+					!tbg_store_waiting(x->w->s->store, x->pending)))
 		tbg_fetch_stop(x);
 	if (tbg_transfer_fetches(x))
 		x->serves = TBG_SERVES_OTHERS;

@@ -71,8 +71,8 @@ enum tbg_answer_from {
 enum tbg_asked {
 	TBG_ASKED_NEW = 1,		/* on a new connection, none of the pool */
 	TBG_ASKED_PLAIN = 2,		/* with the client's conditions alone */
-	TBG_ASKED_ALONE = 4,		/* without the client's conditions */
-	TBG_ASKED_REST = 8,		/* for what x->part lacks, and no more */
+	TBG_ASKED_UNCONDITIONAL = 4,	/* without the client's conditions */
+	TBG_ASKED_REST = 8,		/* for what x->partial lacks, and no more */
 };
 
 /* What has come behind a response. */
@@ -104,7 +104,7 @@ struct tbg_transfer {
 	struct tbg_conn *c;		/* NULL: nobody is to be answered (now) */
 	LIST_ENTRY(tbg_transfer) link;	/* in one of the worker's lists */
 	unsigned int holds;		/* calls that are still using it */
-	unsigned int origins_nr;	/* connections that may use its memory */
+	unsigned int upstream_conns_nr;	/* connections that may use its memory */
 	uint8_t phase, upload, sending, delivery;	/* see phases.h */
 	uint8_t serves;			/* enum tbg_serves */
 
@@ -113,15 +113,15 @@ struct tbg_transfer {
 	struct tbg_lines text;
 	struct tbg_message m;		/* expect_continue: the client waits for a 100 yet */
 	struct tbg_slice method, target, host, fields;
-	struct tbg_fields asks;		/* the lines of fields */
+	struct tbg_fields req_fields;	/* the lines of fields */
 	struct tbg_slice request_id;	/* in text, or */
 	char id_made[TBG_REQUEST_ID_MADE + 1];
 	struct tbg_upstream *upstream;
 	const struct tbg_protocol_ops *protocol;	/* that it speaks */
 	struct tbg_reading reading;
-	struct tbg_request_directives wish;
+	struct tbg_request_directives req_directives;
 	struct tbg_uri uri;		/* in text too */
-	struct tbg_endpoints ends;
+	struct tbg_endpoints endpoints;
 	char *root;			/* of the location, as a path; NULL: none */
 	char *index;			/* stands for the folder; NULL: none */
 	uint64_t body_max;		/* more: 413 */
@@ -131,9 +131,9 @@ struct tbg_transfer {
 	/* the cache's part */
 	struct tbg_waiter waiter;
 	uint8_t waits;			/* so far */
-	struct tbg_pending_fetch *flight;	/* NULL: nobody waits for us */
+	struct tbg_pending_fetch *pending;	/* NULL: nobody waits for us */
 	struct tbg_stored *selected;	/* to be validated, or better than nothing */
-	struct tbg_stored *part;	/* that the answer may complete */
+	struct tbg_stored *partial;	/* stored part that the answer may complete */
 	struct tbg_stored *hit;		/* being delivered */
 	enum tbg_fwd fwd;
 	uint16_t fwd_status;		/* 0: not yet */
@@ -153,7 +153,7 @@ struct tbg_transfer {
 	struct tbg_spool *spool;
 	uint64_t spool_sent;
 	int up_queued;			/* bytes that the kernel still held for it */
-	struct tbg_body_decoder up_frame;
+	struct tbg_body_decoder up_decoder;
 	uint64_t body_len;
 	uint8_t *up_data, *up_at;	/* of the body; up_left bytes of it from here */
 	uint32_t up_left;		/* are not taken yet */
@@ -161,18 +161,18 @@ struct tbg_transfer {
 
 	/* fetch.c: response in */
 	struct tbg_response r;
-	struct tbg_fields says;		/* its lines; they stay with o */
-	struct tbg_body_decoder frame;
-	struct tbg_fcgi_answer answer;	/* of PROTOCOL_FASTCGI: what frame decodes */
+	struct tbg_fields resp_fields;	/* its lines; they stay with o */
+	struct tbg_body_decoder decoder;
+	struct tbg_fcgi_answer answer;	/* of PROTOCOL_FASTCGI: what decoder decodes */
 	char *sent_on;			/* where a program has us look; or NULL */
 	uint64_t errors_len, errors_cut;	/* of a program's error output: bytes, and */
 	uint8_t interims;			/* those of them that were not reported */
 	uint8_t behind;			/* enum tbg_behind */
 	uint64_t sent_ns, seq;
 	uint32_t stamp_ms;		/* last progress of the upstream */
-	struct tbg_byte_chain *pile;		/* stays while the ring may receive into it */
+	struct tbg_byte_chain *resp_body;	/* stays while the ring may receive into it */
 	struct tbg_piece *into;		/* being received into */
-	struct tbg_response_directives terms;
+	struct tbg_response_directives resp_directives;
 	struct tbg_lines trailer;	/* fields of it that go on */
 
 	/* deliver.c */
@@ -213,9 +213,9 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 					const char *head, struct tbg_backend *b);
 
 /* proxy/connection_pool.c: a connection no longer uses the transfer's memory. */
-void tbg_transfer_origin_gone(struct tbg_transfer *x);
+void tbg_transfer_conn_gone(struct tbg_transfer *x);
 /* Lets go of what has come, once nobody receives into it: its client may be slow. */
-void tbg_transfer_pile_put(struct tbg_transfer *x);
+void tbg_transfer_resp_body_put(struct tbg_transfer *x);
 
 /* Time limits, on every tick. */
 void tbg_transfers_check(struct tbg_worker *w);
@@ -275,7 +275,7 @@ void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next);
 bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s);
 
 /*
- * Whether a response of these terms and fields is a 304 to the client, by the conditions
+ * Whether a response of these directives and fields is a 304 to the client, by the conditions
  * that a cache evaluates (RFC 9111 4.3.2).
  */
 bool tbg_transfer_not_modified(const struct tbg_transfer *x,
@@ -298,6 +298,6 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status);
 void tbg_transfer_redirect(struct tbg_transfer *x);
 
 /* The fetch has ended: informs the transfers that wait for it, see struct tbg_waiter. */
-void tbg_transfer_land(struct tbg_transfer *x, unsigned int status, bool pass);
+void tbg_transfer_pending_end(struct tbg_transfer *x, unsigned int status, bool pass);
 
 #endif

@@ -11,11 +11,11 @@
 #include "serve/dispatch.h"
 #include "proxy/fetch_internal.h"
 
-#define PART_JOINED_MAX	(4u << 20)	/* bytes that are copied to join parts */
+#define PARTIAL_JOINED_MAX	(4u << 20)	/* bytes that are copied to join parts */
 
 /* Of what a stored response and one that has come say together. False: no memory. */
-static bool updated_terms(const struct tbg_transfer *x, const struct tbg_lines *lines,
-			  unsigned int status, struct tbg_response_directives *ret)
+static bool updated_directives(const struct tbg_transfer *x, const struct tbg_lines *lines,
+			       unsigned int status, struct tbg_response_directives *ret)
 {
 	struct tbg_fields fields = { 0 };
 	bool ok = !lines->failed &&
@@ -24,7 +24,7 @@ static bool updated_terms(const struct tbg_transfer *x, const struct tbg_lines *
 	if (ok) {
 		tbg_response_directives_read(ret, status, &fields, time(NULL), x->w->now_ns,
 			       x->w->now_ns - x->sent_ns);
-		tbg_response_directives_of(ret, &x->wish);
+		tbg_response_directives_of(ret, &x->req_directives);
 	}
 	tbg_fields_free(&fields);
 	return ok;
@@ -32,28 +32,30 @@ static bool updated_terms(const struct tbg_transfer *x, const struct tbg_lines *
 
 struct tbg_stored *tbg_fetch_joined(struct tbg_transfer *x, const struct tbg_lines *news)
 {
-	const struct tbg_stored *part = x->part;
+	const struct tbg_stored *partial = x->partial;
 	struct tbg_lines lines = { 0 };
 	struct tbg_stored *s = NULL;
-	struct tbg_response_directives terms;
-	struct tbg_byte_chain *pile;
+	struct tbg_response_directives directives;
+	struct tbg_byte_chain *body;
 	uint64_t from, n;
 
-	if (!part || !tbg_part_joins(part, &x->terms, news->text, news->len, &from, &n) ||
-	    (!(x->asked & TBG_ASKED_REST) && (n > PART_JOINED_MAX ||
-			       n > tbg_store_body_max(x->w->s->stock))))
+	if (!partial ||
+	    !tbg_partial_joins(partial, &x->resp_directives, news->text, news->len, &from, &n) ||
+	    (!(x->asked & TBG_ASKED_REST) &&
+	     (n > PARTIAL_JOINED_MAX || n > tbg_store_body_max(x->w->s->store))))
 		return NULL;
-	pile = tbg_part_join(part, &x->terms, x->pile);
-	tbg_forward_update(&lines, part->head, part->head_len, news->text, news->len);
-	if (pile && updated_terms(x, &lines, n == x->terms.size ? 200 : 206, &terms)) {
-		terms.part_from = from;
-		terms.part_len = n;
-		terms.size = x->terms.size;
-		s = tbg_stored_new(&terms, tbg_status_text(terms.status), lines.text,
-				   lines.len, x->fields.text, x->fields.len, pile);
-		pile = NULL;
+	body = tbg_partial_join(partial, &x->resp_directives, x->resp_body);
+	tbg_forward_update(&lines, partial->head, partial->head_len, news->text, news->len);
+	if (body &&
+	    updated_directives(x, &lines, n == x->resp_directives.size ? 200 : 206, &directives)) {
+		directives.range_from = from;
+		directives.range_len = n;
+		directives.size = x->resp_directives.size;
+		s = tbg_stored_new(&directives, tbg_status_text(directives.status), lines.text,
+				   lines.len, x->fields.text, x->fields.len, body);
+		body = NULL;
 	}
-	tbg_byte_chain_put(pile);
+	tbg_byte_chain_put(body);
 	tbg_lines_free(&lines);
 	return s;
 }
@@ -87,13 +89,13 @@ static void withdraw_uri(struct tbg_transfer *x, const struct tbg_lines *uri)
 	if (!u)
 		return;
 	tbg_lines_put(&own, uri->text, path_off + len);
-	if (index && u->terms.protocol == TBG_PROTOCOL_HTTP) {
+	if (index && u->settings.protocol == TBG_PROTOCOL_HTTP) {
 		tbg_lines_text(&own, path[len - 1] == '/' ? "" : "/");
 		tbg_lines_text(&own, index);
 	}
 	tbg_lines_put(&own, path + len, uri->len - path_off - len);
 	if (!own.failed)
-		tbg_store_withdraw(x->w->s->stock, &(struct tbg_uri){
+		tbg_store_withdraw(x->w->s->store, &(struct tbg_uri){
 			.text = own.text, .len = own.len, .path_off = path_off,
 			.upstream = u->id });
 	tbg_lines_free(&own);
@@ -133,8 +135,8 @@ void tbg_fetch_withdraw(struct tbg_transfer *x, const char *fields, size_t len)
 
 	withdraw_reference(x, "Location", fields, len);
 	own = withdraw_reference(x, "Content-Location", fields, len);
-	if (tbg_store_withdraw_own(x->w->s->stock, &x->uri, &x->seq))
-		x->wish.represents = own && x->m.method == TBG_METHOD_POST;
+	if (tbg_store_withdraw_own(x->w->s->store, &x->uri, &x->seq))
+		x->req_directives.represents = own && x->m.method == TBG_METHOD_POST;
 }
 
 /* Whether a field has another value than the stored one. */
@@ -163,14 +165,14 @@ static struct tbg_stored *freshened(struct tbg_transfer *x)
 {
 	const struct tbg_stored *old = x->selected;
 	struct tbg_lines news = { 0 }, lines = { 0 };
-	struct tbg_response_directives terms;
+	struct tbg_response_directives directives;
 	struct tbg_stored *s = NULL;
 
-	tbg_forward_fields(&news, &x->says, x->w->date, old->terms.status);
+	tbg_forward_fields(&news, &x->resp_fields, x->w->date, old->directives.status);
 	tbg_forward_update(&lines, old->head, old->head_len, news.text ?: "", news.len);
-	if (!news.failed && updated_terms(x, &lines, old->terms.status, &terms)) {
+	if (!news.failed && updated_directives(x, &lines, old->directives.status, &directives)) {
 		atomic_fetch_add(&old->body->refs, 1);
-		s = tbg_stored_new(&terms, old->reason, lines.text, lines.len,
+		s = tbg_stored_new(&directives, old->reason, lines.text, lines.len,
 				   x->fields.text, x->fields.len, old->body);
 	}
 	if (s)
@@ -192,18 +194,18 @@ static bool more_behind(const struct tbg_transfer *x)
  */
 static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 {
-	struct tbg_request_directives get = x->wish, any;
+	struct tbg_request_directives get = x->req_directives, any;
 
 	get.get = true;
 	tbg_request_directives_read(&any, TBG_METHOD_GET, &(struct tbg_fields){ 0 });
-	any.store_cookies = x->wish.store_cookies;
-	if (s && tbg_response_directives_storable(&s->terms, &get)) {
+	any.store_cookies = x->req_directives.store_cookies;
+	if (s && tbg_response_directives_storable(&s->directives, &get)) {
 		tbg_stored_get(s);
 		tbg_transfer_answer_stored(x, tbg_transfer_store(x, s));
 		return true;
 	}
-	if (!s || !tbg_response_directives_storable(&s->terms, &any))
-		tbg_store_withdraw(x->w->s->stock, &x->uri);
+	if (!s || !tbg_response_directives_storable(&s->directives, &any))
+		tbg_store_withdraw(x->w->s->store, &x->uri);
 	return false;
 }
 
@@ -212,13 +214,13 @@ enum tbg_transfer_phase tbg_fetch_validated(struct tbg_transfer *x)
 	struct tbg_stored *s = freshened(x);
 	bool storable = replaced(x, more_behind(x) ? NULL : s);
 
-	x->pile = s ? tbg_byte_chain_new() : NULL;
-	if (!x->pile) {
+	x->resp_body = s ? tbg_byte_chain_new() : NULL;
+	if (!x->resp_body) {
 		tbg_stored_put(s);
 		return tbg_fetch_fail(x, 503);
 	}
-	tbg_transfer_land(x, 0, !storable ||
-				  tbg_response_directives_for_one(&s->terms, x->w->now_ns));
+	tbg_transfer_pending_end(x, 0, !storable ||
+				  tbg_response_directives_for_one(&s->directives, x->w->now_ns));
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	x->protocol->body_begin(x, TBG_FRAMING_NONE, 0);
 	tbg_transfer_stored(x, s, false);
@@ -236,7 +238,7 @@ static bool head_is_of(const struct tbg_transfer *x, const struct tbg_stored *s,
 
 	return !differs(s, "ETag", fields, len) && !differs(s, "Last-Modified", fields, len) &&
 	       (!x->r.has_length || x->r.content_length == s->body->len) &&
-	       (!tbg_response_directives_for_one(&s->terms, x->w->now_ns) ||
+	       (!tbg_response_directives_for_one(&s->directives, x->w->now_ns) ||
 		tbg_field_find(fields, len, "ETag", &tag));
 }
 
@@ -245,8 +247,8 @@ void tbg_fetch_head_compare(struct tbg_transfer *x, const char *fields, size_t l
 	const struct tbg_stored *old = x->selected;
 	struct tbg_stored *s = NULL;
 
-	if (!x->wish.head || x->r.status != 200 || !old || old->terms.status != 200 ||
-	    (!x->protocol->runs_programs && more_behind(x)))
+	if (!x->req_directives.head || x->r.status != 200 || !old ||
+	    old->directives.status != 200 || (!x->protocol->runs_programs && more_behind(x)))
 		return;
 	if (head_is_of(x, old, fields, len))
 		s = freshened(x);

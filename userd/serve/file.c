@@ -73,7 +73,7 @@ static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 struct version {
 	struct tbg_file f;
 	struct tbg_lease lease;
-	bool store;
+	bool publish;
 	struct tbg_object *plain;	/* the stored identity, where f is a variant */
 	char name[TBG_FILE_NAME];
 };
@@ -101,7 +101,7 @@ static int version_publish(const struct tbg_server *s, const struct tbg_ask *ask
 {
 	struct tbg_key key;
 
-	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
+	if (!v->publish || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
 		return -ENOSPC;
 	tbg_key_vary(&key, v->f.encoding);
 	return tbg_file_publish(&s->files, &v->f, location, &key, ask->path,
@@ -153,7 +153,7 @@ static int plain_get(const struct tbg_server *s, const struct tbg_ask *ask,
 	struct tbg_key key;
 	int err;
 
-	if (!v->store || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
+	if (!v->publish || !tbg_route_key(s, ask->site, ask->path, ask->path_len, &key))
 		return 0;
 	o = tbg_route_find(s, &key, ask->site->id, ask->path, ask->path_len,
 			   tbg_mono_ns(), ask->warms);
@@ -208,14 +208,14 @@ static int version_compress(const struct tbg_ask *ask, struct version *v,
 }
 
 /* The same of a large file, once it is there; until then the file as it is. */
-static int version_press(const struct tbg_server *s, const struct tbg_ask *ask,
-			 struct version *v)
+static int version_compress_large(const struct tbg_server *s, const struct tbg_ask *ask,
+				  struct version *v)
 {
 	unsigned int have = v->f.variants;
 	enum tbg_encoding e;
 
 	while ((e = tbg_encode_choose(&ask->accept_encoding, have)) &&
-	       tbg_file_press(&s->files, &v->f, e) == -E2BIG)
+	       tbg_file_compress_large(&s->files, &v->f, e) == -E2BIG)
 		have &= ~(1u << e);
 	return 0;
 }
@@ -227,7 +227,7 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 {
 	enum tbg_encoding e = tbg_encode_choose(&ask->accept_encoding, v->f.variants);
 	char plain[TBG_FILE_NAME];
-	bool stores;
+	bool publishes;
 	int err;
 
 	if (e == TBG_ENCODING_IDENTITY)
@@ -235,17 +235,19 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 	err = plain_get(s, ask, location, v);
 	if (err)
 		return err;
-	stores = v->store;
-	v->store = v->plain;
+	publishes = v->publish;
+	v->publish = v->plain;
 	if (!(v->f.siblings >> e & 1)) {
 		if (v->plain)
 			return version_compress(ask, v, ret);
 		/* what is not stored is compressed aside */
-		return stores && tbg_file_fits(&v->f, location) ? 0 : version_press(s, ask, v);
+		return publishes && tbg_file_fits(&v->f, location) ?
+			       0 :
+			       version_compress_large(s, ask, v);
 	}
 	strcpy(plain, v->name);
 	tbg_sibling_name(plain, e, v->name);
-	if (v->store)
+	if (v->publish)
 		tbg_watch_lease(s->files.watch, v->name, &v->lease);
 	return tbg_file_sibling(&s->files, v->name, e, &v->f);
 }
@@ -258,12 +260,12 @@ static int version_open(const struct tbg_server *s,
 			const struct tbg_location *location, bool again,
 			struct version *v)
 {
-	bool kept = !again && tbg_open_files_get(s->files.opened, v->name, &v->f), keep = false;
+	bool kept = !again && tbg_open_files_get(s->files.open_files, v->name, &v->f), keep = false;
 	bool leased = false;
 	int status = 0;
 
 	/* again: in the order in which nothing is left to the times of the file */
-	if (v->store && !kept && !again)
+	if (v->publish && !kept && !again)
 		leased = tbg_watch_look(s->files.watch, v->name, &v->lease);
 	if (kept)
 		tbg_file_describe(&v->f, location, v->name);
@@ -272,10 +274,10 @@ static int version_open(const struct tbg_server *s,
 	if (status)
 		return status;
 	if (v->f.st.st_size > TBG_FILE_SMALL) {
-		v->store = false;
-		keep = !kept && tbg_open_files_wants(s->files.opened, v->name);
+		v->publish = false;
+		keep = !kept && tbg_open_files_wants(s->files.open_files, v->name);
 	}
-	if (keep || (v->store && (!leased || v->f.recent))) {
+	if (keep || (v->publish && (!leased || v->f.recent))) {
 		/*
 		 * What is stored must be opened under a lease. The whole of one
 		 * costs several times what opening does, and a large file needs none
@@ -289,19 +291,19 @@ static int version_open(const struct tbg_server *s,
 	}
 	tbg_file_vary(&s->files, location, v->name, leased && v->lease.no_variants, &v->f);
 	if (keep)
-		tbg_open_files_keep(s->files.opened, v->name, &v->f, &v->lease);
+		tbg_open_files_keep(s->files.open_files, v->name, &v->f, &v->lease);
 	return 0;
 }
 
 /* One try: 0, a status, -EINPROGRESS, or -ESTALE: the file changed while it was read. */
 static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 		    const struct tbg_location *location, const char *name,
-		    bool store, bool again, struct tbg_answer *ret)
+		    bool publish, bool again, struct tbg_answer *ret)
 {
 	struct version v;	/* zeroing its name would cost */
 	int err, status;
 
-	v.store = store;
+	v.publish = publish;
 	v.plain = NULL;
 	strcpy(v.name, name);
 	status = version_open(s, location, again, &v);
@@ -343,13 +345,13 @@ static bool folder_exists(const struct tbg_server *s, const char *name)
 /* The file of a rooted name: 0, a status, or -ESTALE. */
 static int file_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 		       const struct tbg_location *location, const char *name,
-		       bool store, struct tbg_answer *ret)
+		       bool publish, struct tbg_answer *ret)
 {
 	int status = -ESTALE;
 
 	for (int i = 0; i < CHANGE_TRIES && status == -ESTALE; i++)
 		status = file_try(s, ask, location, name,
-				  store && i < CHANGE_TRIES - 1, i, ret);
+				  publish && i < CHANGE_TRIES - 1, i, ret);
 	return status;
 }
 

@@ -31,7 +31,7 @@
 static bool has_root(const struct tbg_location *l)
 {
 	return l->root >= 0 && (l->handler == TBG_HANDLER_FILES ||
-				tbg_protocol_needs_root(l->upstream->terms.protocol));
+				tbg_protocol_needs_root(l->upstream->settings.protocol));
 }
 
 char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *l,

@@ -69,7 +69,7 @@ int tbg_server_root(const struct tbg_server *s)
 	return site->locations[site->locations_nr - 1].root;
 }
 
-/* What only the sites can tell of it, see tbg_log_asks(). */
+/* What only the sites can tell of it, see tbg_log_needs_site(). */
 static void tell(const struct tbg_sites *sites, struct tbg_log_record *r)
 {
 	static _Thread_local struct tbg_forwarded forwarded;
@@ -97,7 +97,7 @@ void tbg_server_log(const struct tbg_server *s, const struct tbg_sites *sites,
 
 	if (!log && !live)
 		return;
-	if (live || tbg_log_asks(log))
+	if (live || tbg_log_needs_site(log))
 		tell(sites, r);
 	tbg_log_write(log, r);
 	if (live)

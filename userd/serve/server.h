@@ -49,7 +49,7 @@ struct tbg_server {
 	struct tbg_bans *bans;		/* clients that are denied */
 	struct tbg_clients *clients;	/* and what each has at once */
 	struct tbg_rates *rates;	/* and how often each may ask */
-	struct tbg_store *stock;	/* of what upstreams answer */
+	struct tbg_store *store;	/* of what upstreams answer */
 	char via[32];			/* our name in Via of requests */
 	char mark[TBG_POOL_COMMAND_MARK];	/* of modules' fetches */
 	struct tbg_gateway *gateway;	/* of programs and modules */

@@ -107,7 +107,7 @@ struct tbg_worker {
 	struct tbg_answer answer;
 	unsigned int upstream_conns_nr;	/* all that there are, closing ones too */
 	struct tbg_upstream_conn_pool *idle;	/* see proxy/connection_pool.c */
-	STAILQ_HEAD(, tbg_upstream_conn) due_origins;	/* to be sent on */
+	STAILQ_HEAD(, tbg_upstream_conn) due_upstream_conns;	/* to be sent on */
 	LIST_HEAD(, tbg_transfer) transfers;	/* all that are under way */
 	const struct tbg_answerer_ops *behind;	/* what answers from behind */
 	LIST_HEAD(, tbg_transfer) spare_transfers;	/* memory for the next ones */

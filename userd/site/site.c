@@ -133,7 +133,7 @@ const char *tbg_location_error(const struct tbg_location *l,
 
 /* --- the lines they add -------------------------------------------------- */
 
-static bool policy_applies(const struct tbg_header_rules *p, const char *type)
+static bool header_rules_apply(const struct tbg_header_rules *p, const char *type)
 {
 	size_t len;
 
@@ -158,13 +158,13 @@ static bool header_same(const char *a, const char *b)
 
 /* Does an inner scope say something else about this field? */
 static bool header_hidden(const struct tbg_location *l, const char *type,
-			  unsigned int policy, const char *header)
+			  unsigned int rules, const char *header)
 {
-	for (unsigned int i = policy + 1; i < l->policies_nr; i++) {
-		const struct tbg_header_rules *p = &l->policies[i];
+	for (unsigned int i = rules + 1; i < l->header_rules_nr; i++) {
+		const struct tbg_header_rules *p = &l->header_rules[i];
 
 		for (unsigned int j = 0; j < p->headers_nr; j++)
-			if (policy_applies(p, type) &&
+			if (header_rules_apply(p, type) &&
 			    header_same(p->headers[j], header))
 				return true;
 	}
@@ -195,10 +195,10 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 	struct lines to = { ret, ret + TBG_FIELDS_MAX };
 	char line[TBG_FIELDS_MAX];
 
-	for (unsigned int i = 0; i < l->policies_nr; i++) {
-		const struct tbg_header_rules *p = &l->policies[i];
+	for (unsigned int i = 0; i < l->header_rules_nr; i++) {
+		const struct tbg_header_rules *p = &l->header_rules[i];
 
-		if (!policy_applies(p, type))
+		if (!header_rules_apply(p, type))
 			continue;
 		expires = p->expires ?: expires;
 		control = p->cache_control ?: control;
@@ -213,11 +213,11 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 	} else if (*expires || *control) {
 		add(&to, "Cache-Control: ", expires, control);
 	}
-	for (unsigned int i = 0; i < l->policies_nr && status != 304; i++) {
-		const struct tbg_header_rules *p = &l->policies[i];
+	for (unsigned int i = 0; i < l->header_rules_nr && status != 304; i++) {
+		const struct tbg_header_rules *p = &l->header_rules[i];
 
 		for (unsigned int j = 0; j < p->headers_nr; j++)
-			if (policy_applies(p, type) &&
+			if (header_rules_apply(p, type) &&
 			    !header_hidden(l, type, i, p->headers[j]))
 				add(&to, p->headers[j], "", "");
 	}

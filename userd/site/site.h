@@ -93,8 +93,8 @@ struct tbg_location {
 	struct tbg_client_list clients;	/* its own, beside those of the daemon */
 	struct tbg_prefix *proxies;	/* trusted ones: site/forwarded.h, http/forward.h */
 	unsigned int proxies_nr;
-	struct tbg_header_rules *policies;	/* of outer scopes first */
-	unsigned int policies_nr;
+	struct tbg_header_rules *header_rules;	/* of outer scopes first */
+	unsigned int header_rules_nr;
 	bool adds;			/* some of them says something */
 	struct tbg_error_page *error_pages;
 	unsigned int error_pages_nr;

@@ -28,7 +28,7 @@ void tbg_byte_chain_put(struct tbg_byte_chain *p)
 	free(p);
 }
 
-static void pile_count(struct tbg_byte_chain *p, int64_t room)
+static void chain_count(struct tbg_byte_chain *p, int64_t room)
 {
 	p->room += room;
 	if (p->outside)
@@ -41,7 +41,7 @@ void tbg_byte_chain_cut(struct tbg_byte_chain *p, const struct tbg_piece *until)
 
 	while ((one = TAILQ_FIRST(&p->pieces)) && one != until) {
 		TAILQ_REMOVE(&p->pieces, one, link);
-		pile_count(p, -(int64_t)one->room);
+		chain_count(p, -(int64_t)one->room);
 		free(one);
 	}
 }
@@ -57,7 +57,7 @@ struct tbg_piece *tbg_byte_chain_room(struct tbg_byte_chain *p, uint32_t room)
 		return NULL;
 	one->len = 0;
 	one->room = room;
-	pile_count(p, room);
+	chain_count(p, room);
 	TAILQ_INSERT_TAIL(&p->pieces, one, link);
 	return one;
 }

@@ -21,7 +21,7 @@
 struct tbg_pending_fetch {
 	LIST_ENTRY(tbg_pending_fetch) link;	/* of its URI */
 	struct entry *entry;
-	struct tbg_lines second;	/* as far as known: see flight_fits() */
+	struct tbg_lines secondary;	/* as far as known: see pending_fits() */
 	TAILQ_HEAD(, tbg_waiter) waiters;
 	unsigned int waiting;
 	uint64_t seen_ns;		/* last reported to be under way; atomic */
@@ -35,7 +35,7 @@ struct entry {
 	TAILQ_ENTRY(entry) use;		/* by last use, or when it was spared */
 	uint64_t hash[2];
 	LIST_HEAD(, tbg_stored) variants;	/* newest first */
-	LIST_HEAD(, tbg_pending_fetch) flights;
+	LIST_HEAD(, tbg_pending_fetch) pending;
 	uint64_t pass_ns;		/* waiting is of no use until then */
 	uint64_t bytes;
 	uint32_t asked;			/* how often, halved whenever it is spared */

@@ -10,14 +10,14 @@
 #include "http/header.h"
 #include "store/partials.h"
 
-uint64_t tbg_part_size(const struct tbg_stored *s)
+uint64_t tbg_partial_size(const struct tbg_stored *s)
 {
-	return s->terms.status == 206 ? s->terms.size : s->body->len;
+	return s->directives.status == 206 ? s->directives.size : s->body->len;
 }
 
-uint64_t tbg_part_from(const struct tbg_stored *s)
+uint64_t tbg_partial_from(const struct tbg_stored *s)
 {
-	return s->terms.status == 206 ? s->terms.part_from : 0;
+	return s->directives.status == 206 ? s->directives.range_from : 0;
 }
 
 /* The strong entity tag of field lines. False: they have none. */
@@ -27,45 +27,45 @@ static bool strong_tag(const char *fields, size_t len, struct tbg_slice *ret)
 	       ret->text[0] == '"';
 }
 
-bool tbg_part_rest(const struct tbg_stored *part, char ret[64],
-		   struct tbg_slice *ret_if_range)
+bool tbg_partial_rest(const struct tbg_stored *partial, char ret[64],
+		      struct tbg_slice *ret_if_range)
 {
-	uint64_t from = part->terms.part_from, end = from + part->terms.part_len;
+	uint64_t from = partial->directives.range_from, end = from + partial->directives.range_len;
 
-	if (!strong_tag(part->head, part->head_len, ret_if_range))
+	if (!strong_tag(partial->head, partial->head_len, ret_if_range))
 		return false;
 	if (!from)
 		snprintf(ret, 64, "bytes=%llu-", (unsigned long long)end);
-	else if (end == part->terms.size)
+	else if (end == partial->directives.size)
 		snprintf(ret, 64, "bytes=0-%llu", (unsigned long long)from - 1);
 	else
 		return false;
 	return true;
 }
 
-bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_response_directives *t,
-		    const char *fields, size_t len, uint64_t *ret_from,
-		    uint64_t *ret_len)
+bool tbg_partial_joins(const struct tbg_stored *partial, const struct tbg_response_directives *t,
+		       const char *fields, size_t len, uint64_t *ret_from,
+		       uint64_t *ret_len)
 {
-	uint64_t from = part->terms.part_from, end = from + part->terms.part_len;
-	uint64_t more_end = t->part_from + t->part_len;
+	uint64_t from = partial->directives.range_from, end = from + partial->directives.range_len;
+	uint64_t more_end = t->range_from + t->range_len;
 	struct tbg_slice ours, theirs;
 
-	if (t->status != 206 || t->size != part->terms.size ||
-	    t->part_from > end || more_end < from)
+	if (t->status != 206 || t->size != partial->directives.size ||
+	    t->range_from > end || more_end < from)
 		return false;
-	if (!strong_tag(part->head, part->head_len, &ours) ||
+	if (!strong_tag(partial->head, partial->head_len, &ours) ||
 	    !strong_tag(fields, len, &theirs) ||
 	    ours.len != theirs.len || memcmp(ours.text, theirs.text, ours.len))
 		return false;
-	*ret_from = t->part_from < from ? t->part_from : from;
+	*ret_from = t->range_from < from ? t->range_from : from;
 	*ret_len = (more_end > end ? more_end : end) - *ret_from;
 	return true;
 }
 
-/* Bytes of a pile, len of them if there are this many, behind what is there. */
-static bool pile_append(struct tbg_byte_chain *to, const struct tbg_byte_chain *from,
-			uint64_t skip, uint64_t len)
+/* Appends len bytes of from, or all that it has, from the offset skip on. */
+static bool chain_append(struct tbg_byte_chain *to, const struct tbg_byte_chain *from,
+			 uint64_t skip, uint64_t len)
 {
 	const struct tbg_piece *p;
 	uint64_t n;
@@ -86,24 +86,24 @@ static bool pile_append(struct tbg_byte_chain *to, const struct tbg_byte_chain *
 	return true;
 }
 
-struct tbg_byte_chain *tbg_part_join(const struct tbg_stored *part,
+struct tbg_byte_chain *tbg_partial_join(const struct tbg_stored *partial,
 			       const struct tbg_response_directives *t,
 			       const struct tbg_byte_chain *more)
 {
-	uint64_t from = part->terms.part_from;
-	bool first = from <= t->part_from;	/* the stored one begins */
-	uint64_t skip = first ? from + part->terms.part_len - t->part_from
-			      : t->part_from + t->part_len - from;
+	uint64_t from = partial->directives.range_from;
+	bool first = from <= t->range_from;	/* the stored one begins */
+	uint64_t skip = first ? from + partial->directives.range_len - t->range_from
+			      : t->range_from + t->range_len - from;
 	struct tbg_byte_chain *ret = tbg_byte_chain_new();
 
-	if (ret && pile_append(ret, first ? part->body : more, 0, UINT64_MAX) &&
-	    pile_append(ret, first ? more : part->body, skip, UINT64_MAX))
+	if (ret && chain_append(ret, first ? partial->body : more, 0, UINT64_MAX) &&
+	    chain_append(ret, first ? more : partial->body, skip, UINT64_MAX))
 		return ret;
 	tbg_byte_chain_put(ret);
 	return NULL;
 }
 
-struct tbg_byte_chain *tbg_part_several(const struct tbg_byte_chain *body, struct tbg_parts *p)
+struct tbg_byte_chain *tbg_partial_several(const struct tbg_byte_chain *body, struct tbg_parts *p)
 {
 	struct tbg_byte_chain *ret = tbg_byte_chain_new();
 	bool ok = ret && tbg_byte_chain_room(ret, p->len);
@@ -114,7 +114,7 @@ struct tbg_byte_chain *tbg_part_several(const struct tbg_byte_chain *body, struc
 		ssize_t n = tbg_parts_read(p, text, sizeof(text), &piece);
 
 		ok = n >= 0 && tbg_byte_chain_add(ret, text, n) &&
-		     pile_append(ret, body, piece.first, piece.len);
+		     chain_append(ret, body, piece.first, piece.len);
 	}
 	if (ok)
 		return ret;

@@ -15,31 +15,31 @@
 #include "store/responses.h"
 
 /* Bytes of the representation that a stored response is of, and where it begins. */
-uint64_t tbg_part_size(const struct tbg_stored *s);
-uint64_t tbg_part_from(const struct tbg_stored *s);
+uint64_t tbg_partial_size(const struct tbg_stored *s);
+uint64_t tbg_partial_from(const struct tbg_stored *s);
 
 /*
  * The Range field that asks for what a stored part lacks, and in *ret_if_range
  * the entity tag that makes it good. False: that is more than one range, or
  * nothing says for certain that the rest will be of the same representation.
  */
-bool tbg_part_rest(const struct tbg_stored *part, char ret[64],
-		   struct tbg_slice *ret_if_range);
+bool tbg_partial_rest(const struct tbg_stored *partial, char ret[64],
+		      struct tbg_slice *ret_if_range);
 
 /*
- * Whether a 206 of those terms and field lines is of the same representation as
+ * Whether a 206 of those directives and field lines is of the same representation as
  * a stored part, without a gap between them. *ret_from, *ret_len: of both.
  */
-bool tbg_part_joins(const struct tbg_stored *part, const struct tbg_response_directives *t,
-		    const char *fields, size_t len, uint64_t *ret_from,
-		    uint64_t *ret_len);
+bool tbg_partial_joins(const struct tbg_stored *partial, const struct tbg_response_directives *t,
+		       const char *fields, size_t len, uint64_t *ret_from,
+		       uint64_t *ret_len);
 
 /* The bytes of both; they join. NULL: no memory. */
-struct tbg_byte_chain *tbg_part_join(const struct tbg_stored *part,
+struct tbg_byte_chain *tbg_partial_join(const struct tbg_stored *partial,
 			       const struct tbg_response_directives *t,
 			       const struct tbg_byte_chain *more);
 
 /* The body of an answer with these parts, which are read, of all of body. NULL: no memory. */
-struct tbg_byte_chain *tbg_part_several(const struct tbg_byte_chain *body, struct tbg_parts *p);
+struct tbg_byte_chain *tbg_partial_several(const struct tbg_byte_chain *body, struct tbg_parts *p);
 
 #endif

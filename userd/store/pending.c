@@ -18,13 +18,13 @@
  * Whether a fetch under way is likely to answer the request: what is known of
  * the URI's Vary (from the newest variant) must not tell them apart.
  */
-static bool flight_fits(const struct tbg_pending_fetch *f, const struct tbg_lines *second)
+static bool pending_fits(const struct tbg_pending_fetch *f, const struct tbg_lines *secondary)
 {
-	return !f->doomed && f->second.len == second->len &&
-	       !memcmp(f->second.text ?: "", second->text ?: "", second->len);
+	return !f->doomed && f->secondary.len == secondary->len &&
+	       !memcmp(f->secondary.text ?: "", secondary->text ?: "", secondary->len);
 }
 
-static struct tbg_pending_fetch *flight_new(struct entry *e, struct tbg_lines *second,
+static struct tbg_pending_fetch *pending_new(struct entry *e, struct tbg_lines *secondary,
 				     uint64_t now_ns)
 {
 	struct tbg_pending_fetch *f = calloc(1, sizeof(*f));
@@ -34,27 +34,27 @@ static struct tbg_pending_fetch *flight_new(struct entry *e, struct tbg_lines *s
 	f->entry = e;
 	TAILQ_INIT(&f->waiters);
 	f->seen_ns = now_ns;
-	f->second = *second;
-	*second = (struct tbg_lines){ 0 };
-	LIST_INSERT_HEAD(&e->flights, f, link);
+	f->secondary = *secondary;
+	*secondary = (struct tbg_lines){ 0 };
+	LIST_INSERT_HEAD(&e->pending, f, link);
 	return f;
 }
 
 static void waiter_add(struct tbg_pending_fetch *f, struct tbg_waiter *waiter)
 {
-	waiter->flight = f;
+	waiter->pending = f;
 	TAILQ_INSERT_TAIL(&f->waiters, waiter, link);
 	f->waiting++;
 }
 
-static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg_join join,
+static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *secondary, enum tbg_join join,
 			     struct tbg_waiter *waiter, uint64_t now_ns,
 			     struct tbg_pending_fetch **ret)
 {
 	struct tbg_pending_fetch *f;
 
-	LIST_FOREACH(f, &e->flights, link)
-		if (flight_fits(f, second))
+	LIST_FOREACH(f, &e->pending, link)
+		if (pending_fits(f, secondary))
 			break;
 	if ((f || join == TBG_JOIN_HOPING) && now_ns < e->pass_ns)
 		return TBG_TURN_ALONE;
@@ -64,36 +64,37 @@ static enum tbg_turn turn_of(struct entry *e, struct tbg_lines *second, enum tbg
 	}
 	if (join == TBG_JOIN_AFTER)
 		return TBG_TURN_ALONE;
-	*ret = flight_new(e, second, now_ns);
+	*ret = pending_new(e, secondary, now_ns);
 	return *ret ? TBG_TURN_LEAD : TBG_TURN_ALONE;
 }
 
 enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 			      const char *req, size_t req_len, enum tbg_join join,
 			      struct tbg_waiter *waiter, uint64_t now_ns,
-			      struct tbg_pending_fetch **ret_flight)
+			      struct tbg_pending_fetch **ret_pending)
 {
 	enum tbg_turn turn = TBG_TURN_ALONE;
-	struct tbg_lines second = { 0 };
+	struct tbg_lines secondary = { 0 };
 	uint64_t hash[2];
 	const struct tbg_stored *newest;
 	struct entry *e;
 
-	*ret_flight = NULL;
+	*ret_pending = NULL;
 	if (!join)
 		return turn;
 	pthread_mutex_lock(&s->lock);
 	e = join == TBG_JOIN_AFTER ? tbg_store_entry_find(s, u, hash) : tbg_store_entry_get(s, u);
 	newest = e ? LIST_FIRST(&e->variants) : NULL;
-	if (e && (!newest || tbg_vary_make(&second, newest->head, newest->head_len, req, req_len)))
-		turn = turn_of(e, &second, join, waiter, now_ns, ret_flight);
+	if (e &&
+	    (!newest || tbg_vary_make(&secondary, newest->head, newest->head_len, req, req_len)))
+		turn = turn_of(e, &secondary, join, waiter, now_ns, ret_pending);
 	pthread_mutex_unlock(&s->lock);
-	tbg_lines_free(&second);
+	tbg_lines_free(&secondary);
 	return turn;
 }
 
-void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
-		    unsigned int status, bool pass, uint64_t now_ns)
+void tbg_store_pending_end(struct tbg_store *s, struct tbg_pending_fetch *f,
+			   unsigned int status, bool pass, uint64_t now_ns)
 {
 	struct entry *e = f->entry;
 	struct tbg_waiter *waiter;
@@ -104,16 +105,16 @@ void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
 		e->pass_ns = now_ns + PASS_NS;
 	while ((waiter = TAILQ_FIRST(&f->waiters))) {
 		TAILQ_REMOVE(&f->waiters, waiter, link);
-		waiter->flight = NULL;
+		waiter->pending = NULL;
 		waiter->status = status;
 		tbg_mail_post(waiter->mailbox, &waiter->mail);
 	}
-	if (LIST_EMPTY(&e->flights) && LIST_EMPTY(&e->variants) && !e->pass_ns)
+	if (LIST_EMPTY(&e->pending) && LIST_EMPTY(&e->variants) && !e->pass_ns)
 		tbg_store_entry_free(s, e);
 	else
 		tbg_store_room_make(s, e);
 	pthread_mutex_unlock(&s->lock);
-	tbg_lines_free(&f->second);
+	tbg_lines_free(&f->secondary);
 	free(f);
 }
 
@@ -127,7 +128,7 @@ unsigned int tbg_store_waiting(struct tbg_store *s, const struct tbg_pending_fet
 	return nr;
 }
 
-void tbg_store_flies(struct tbg_pending_fetch *f, uint64_t now_ns)
+void tbg_store_pending_alive(struct tbg_pending_fetch *f, uint64_t now_ns)
 {
 	__atomic_store_n(&f->seen_ns, now_ns, __ATOMIC_RELAXED);
 }
@@ -139,7 +140,7 @@ bool tbg_store_lost(struct tbg_store *s, const struct tbg_waiter *waiter,
 	bool lost;
 
 	pthread_mutex_lock(&s->lock);
-	f = waiter->flight;
+	f = waiter->pending;
 	lost = f && __atomic_load_n(&f->seen_ns, __ATOMIC_RELAXED) < since_ns;
 	pthread_mutex_unlock(&s->lock);
 	return lost;
@@ -150,11 +151,11 @@ void tbg_store_leave(struct tbg_store *s, struct tbg_waiter *waiter)
 	struct tbg_pending_fetch *f;
 
 	pthread_mutex_lock(&s->lock);
-	f = waiter->flight;
+	f = waiter->pending;
 	if (f) {
 		TAILQ_REMOVE(&f->waiters, waiter, link);
 		f->waiting--;
-		waiter->flight = NULL;
+		waiter->pending = NULL;
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (!f)

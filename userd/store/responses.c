@@ -44,27 +44,27 @@ struct tbg_stored *tbg_stored_new(const struct tbg_response_directives *t, const
 				  const char *req, size_t req_len,
 				  struct tbg_byte_chain *body)
 {
-	struct tbg_lines second = { 0 }, vary = { 0 };
+	struct tbg_lines secondary = { 0 }, vary = { 0 };
 	struct tbg_stored *s = calloc(1, sizeof(*s));
 	char *copy = malloc(head_len ? head_len : 1);
 
-	if (!s || !copy || !tbg_vary_make(&second, head, head_len, req, req_len) ||
+	if (!s || !copy || !tbg_vary_make(&secondary, head, head_len, req, req_len) ||
 	    !tbg_vary_make(&vary, head, head_len, "", 0)) {
 		free(s);
 		free(copy);
-		tbg_lines_free(&second);
+		tbg_lines_free(&secondary);
 		tbg_lines_free(&vary);
 		tbg_byte_chain_put(body);
 		return NULL;
 	}
 	memcpy(copy, head, head_len);
 	atomic_store(&s->refs, 1);
-	s->terms = *t;
+	s->directives = *t;
 	strncpy(s->reason, reason, sizeof(s->reason) - 1);
 	s->head = copy;
 	s->head_len = head_len;
-	s->second = second.text;
-	s->second_len = second.len;
+	s->secondary = secondary.text;
+	s->secondary_len = secondary.len;
 	s->vary = vary.text;
 	s->vary_len = vary.len;
 	s->body = body;
@@ -83,27 +83,27 @@ void tbg_stored_put(struct tbg_stored *s)
 		return;
 	tbg_byte_chain_put(s->body);
 	free(s->head);
-	free(s->second);
+	free(s->secondary);
 	free(s->vary);
 	free(s);
 }
 
-static bool second_same(const struct tbg_stored *one, const char *second,
-			uint32_t len)
+static bool secondary_same(const struct tbg_stored *one, const char *secondary,
+			   uint32_t len)
 {
-	return one->second_len == len && (!len || !memcmp(one->second, second, len));
+	return one->secondary_len == len && (!len || !memcmp(one->secondary, secondary, len));
 }
 
 bool tbg_stored_selects(const struct tbg_stored *s, const char *req, size_t req_len)
 {
-	struct tbg_lines second = { 0 };
+	struct tbg_lines secondary = { 0 };
 	bool same;
 
-	if (!s->terms.has_vary)
+	if (!s->directives.has_vary)
 		return true;
-	same = tbg_vary_make(&second, s->head, s->head_len, req, req_len) &&
-	       second_same(s, second.text, second.len);
-	tbg_lines_free(&second);
+	same = tbg_vary_make(&secondary, s->head, s->head_len, req, req_len) &&
+	       secondary_same(s, secondary.text, secondary.len);
+	tbg_lines_free(&secondary);
 	return same;
 }
 
@@ -197,7 +197,7 @@ struct entry *tbg_store_entry_get(struct tbg_store *s, const struct tbg_uri *u)
 
 static uint64_t bytes_of(const struct tbg_stored *one)
 {
-	return OVERHEAD + one->head_len + one->second_len + one->vary_len + one->body->room;
+	return OVERHEAD + one->head_len + one->secondary_len + one->vary_len + one->body->room;
 }
 
 /* Withdraws one of its objects from the kernel tiers, if that has not happened. */
@@ -304,7 +304,7 @@ void tbg_store_room_make(struct tbg_store *s, const struct entry *keep)
 
 	for (; e && s->used > s->budget; e = newer) {
 		newer = TAILQ_PREV(e, entries, use);
-		if (e == keep || !LIST_EMPTY(&e->flights))
+		if (e == keep || !LIST_EMPTY(&e->pending))
 			continue;
 		if (spared_nr < SPARED_MAX && spared(e)) {
 			use_leave(s, e);
@@ -337,7 +337,7 @@ static bool better(const struct tbg_response_directives *one,
 struct selection {
 	const char *req;
 	size_t req_len;
-	struct tbg_lines second;
+	struct tbg_lines secondary;
 	const struct tbg_stored *by;
 };
 
@@ -347,16 +347,16 @@ struct selection {
  */
 static bool selects(struct selection *q, const struct tbg_stored *one)
 {
-	if (!one->terms.has_vary)
+	if (!one->directives.has_vary)
 		return true;
 	if (!q->by || q->by->vary_len != one->vary_len ||
 	    memcmp(q->by->vary, one->vary, one->vary_len)) {
-		q->second.len = 0;
-		if (!tbg_vary_make(&q->second, one->head, one->head_len, q->req, q->req_len))
+		q->secondary.len = 0;
+		if (!tbg_vary_make(&q->secondary, one->head, one->head_len, q->req, q->req_len))
 			return false;
 		q->by = one;
 	}
-	return second_same(one, q->second.text, q->second.len);
+	return secondary_same(one, q->secondary.text, q->secondary.len);
 }
 
 static struct tbg_stored *variant_find(const struct entry *e, const char *req,
@@ -366,9 +366,9 @@ static struct tbg_stored *variant_find(const struct entry *e, const char *req,
 	struct tbg_stored *best = NULL, *one;
 
 	LIST_FOREACH(one, &e->variants, link)
-		if ((!best || better(&one->terms, &best->terms)) && selects(&q, one))
+		if ((!best || better(&one->directives, &best->directives)) && selects(&q, one))
 			best = one;
-	tbg_lines_free(&q.second);
+	tbg_lines_free(&q.secondary);
 	return best;
 }
 
@@ -472,7 +472,7 @@ static bool told_apart(const struct entry *e)
 {
 	const struct tbg_stored *one = LIST_FIRST(&e->variants);
 
-	if (!one->terms.has_vary)
+	if (!one->directives.has_vary)
 		return !LIST_NEXT(one, link);
 	LIST_FOREACH(one, &e->variants, link)
 		if (!one->by_encoding)
@@ -487,7 +487,7 @@ static void variant_enter(struct tbg_store *s, struct entry *e,
 
 	for (other = LIST_FIRST(&e->variants); other; other = next) {
 		next = LIST_NEXT(other, link);
-		if (second_same(other, one->second, one->second_len) || other == old ||
+		if (secondary_same(other, one->secondary, one->secondary_len) || other == old ||
 		    (e->nr >= VARIANTS_MAX && !next))
 			tbg_store_variant_drop(s, e, other);
 	}
@@ -506,13 +506,13 @@ static void variant_enter(struct tbg_store *s, struct entry *e,
 }
 
 /* Is there more than a part already? */
-static bool whole_there(const struct entry *e, const struct tbg_stored *part)
+static bool whole_there(const struct entry *e, const struct tbg_stored *partial)
 {
 	const struct tbg_stored *one;
 
 	LIST_FOREACH(one, &e->variants, link)
-		if (second_same(one, part->second, part->second_len))
-			return one->terms.status != 206;
+		if (secondary_same(one, partial->secondary, partial->secondary_len))
+			return one->directives.status != 206;
 	return false;
 }
 
@@ -526,7 +526,7 @@ bool tbg_store_put(struct tbg_store *s, const struct tbg_uri *u,
 	pthread_mutex_lock(&s->lock);
 	tbg_store_uri_hash(s->key, u, hash);
 	if (!tbg_store_changed_since(s, hash[0], seq) && (e = tbg_store_entry_get(s, u)) &&
-	    (one->terms.status != 206 || !whole_there(e, one))) {
+	    (one->directives.status != 206 || !whole_there(e, one))) {
 		variant_enter(s, e, one, old);
 		use_leave(s, e);
 		use_enter(s, e);

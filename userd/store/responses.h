@@ -35,7 +35,7 @@ struct tbg_byte_chain {
 	struct tbg_pieces pieces;
 	uint64_t len;
 	uint64_t room;			/* of its pieces */
-	_Atomic int64_t *outside;	/* its stock's sum, see tbg_store_count(); or NULL */
+	_Atomic int64_t *outside;	/* sum of its store, see tbg_store_count(); or NULL */
 	bool read_once;			/* by one reader, who frees what has been read */
 };
 
@@ -58,12 +58,12 @@ struct tbg_byte_chain *tbg_byte_chain_keep(struct tbg_byte_chain *p);
 struct tbg_stored {
 	_Atomic uint32_t refs;
 	LIST_ENTRY(tbg_stored) link;	/* variants of the same URI */
-	struct tbg_response_directives terms;
+	struct tbg_response_directives directives;
 	char reason[64];
 	char *head;			/* field lines */
 	uint32_t head_len;
-	char *second;			/* secondary key, see tbg_vary_make() */
-	uint32_t second_len;
+	char *secondary;		/* secondary key, see tbg_vary_make() */
+	uint32_t secondary_len;
 	char *vary;			/* that of a request without any field */
 	uint32_t vary_len;
 	struct tbg_byte_chain *body;
@@ -71,7 +71,7 @@ struct tbg_stored {
 	bool authorized;		/* its request had Authorization */
 	bool made_here, older;		/* by a program; by HTTP/1.0: see deliver.h */
 	bool by_encoding;		/* its Vary names Accept-Encoding, once, alone */
-	/* the stock's; under its lock */
+	/* of the store, under its lock */
 	const void *entry;		/* where it is found; NULL: it is not */
 	/* as the kernel tiers knew it, each under a text: watched, from the front */
 	struct tbg_object *objects[TBG_STORED_OBJECTS];
@@ -188,16 +188,16 @@ unsigned int tbg_store_purge_tag(struct tbg_store *s, const char *tag);
 struct tbg_waiter {
 	struct tbg_mail mail;		/* the news of its end, */
 	struct tbg_mailbox *mailbox;	/* in its worker */
-	struct tbg_pending_fetch *flight;	/* NULL: it has ended, or never waited */
+	struct tbg_pending_fetch *pending;	/* NULL: it has ended, or never waited */
 	TAILQ_ENTRY(tbg_waiter) link;
 	unsigned int status;		/* 0: look again; or how the fetch failed */
 };
 
 /* In place of a status: the server answered with an error that a stale response may replace. */
-#define TBG_LANDED_ERROR 1
+#define TBG_PENDING_ERROR 1
 
 enum tbg_turn {
-	TBG_TURN_LEAD,		/* fetch, then tbg_store_land() */
+	TBG_TURN_LEAD,		/* fetch, then tbg_store_pending_end() */
 	TBG_TURN_WAIT,		/* mail comes */
 	TBG_TURN_ALONE,		/* fetch; nobody waits for it */
 };
@@ -214,14 +214,14 @@ enum tbg_join {
 enum tbg_turn tbg_store_enter(struct tbg_store *s, const struct tbg_uri *u,
 			      const char *req, size_t req_len, enum tbg_join join,
 			      struct tbg_waiter *waiter, uint64_t now_ns,
-			      struct tbg_pending_fetch **ret_flight);
+			      struct tbg_pending_fetch **ret_pending);
 /* The fetch is over: informs the waiting requests. pass: do not wait next time. */
-void tbg_store_land(struct tbg_store *s, struct tbg_pending_fetch *f,
-		    unsigned int status, bool pass, uint64_t now_ns);
+void tbg_store_pending_end(struct tbg_store *s, struct tbg_pending_fetch *f,
+			   unsigned int status, bool pass, uint64_t now_ns);
 /* How many wait for it now. */
 unsigned int tbg_store_waiting(struct tbg_store *s, const struct tbg_pending_fetch *f);
 /* Reports that it is under way, more often than others ask whether it is lost. */
-void tbg_store_flies(struct tbg_pending_fetch *f, uint64_t now_ns);
+void tbg_store_pending_alive(struct tbg_pending_fetch *f, uint64_t now_ns);
 /* Whether what is waited for has not been under way since then, nor has ended. */
 bool tbg_store_lost(struct tbg_store *s, const struct tbg_waiter *waiter,
 		    uint64_t since_ns);

@@ -24,9 +24,9 @@ static unsigned int entry_withdraw(struct tbg_store *s, struct entry *e)
 	s->withdrawn += nr;
 	struct tbg_pending_fetch *f;
 
-	LIST_FOREACH(f, &e->flights, link)
+	LIST_FOREACH(f, &e->pending, link)
 		f->doomed = true;
-	if (LIST_EMPTY(&e->flights))
+	if (LIST_EMPTY(&e->pending))
 		tbg_store_entry_free(s, e);
 	return nr;
 }
@@ -45,7 +45,7 @@ void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
 			continue;
 		tbg_store_variant_drop(s, e, at);
 		s->withdrawn++;
-		if (LIST_EMPTY(&e->variants) && LIST_EMPTY(&e->flights))
+		if (LIST_EMPTY(&e->variants) && LIST_EMPTY(&e->pending))
 			tbg_store_entry_free(s, e);
 		break;
 	}

@@ -52,7 +52,7 @@ static int ask(const struct tbg_wire *w, const struct tbg_question *q, uint32_t 
 	uint8_t frame[FRAME_BYTES] = { 0 };
 	struct tbg_segment f;
 
-	memcpy(key.ends.remote, q->client, sizeof(key.ends.remote));
+	memcpy(key.flow.remote, q->client, sizeof(key.flow.remote));
 	tbg_segment_make(&f, &key, &tcb, q->b, asked_len(q));
 	memcpy(frame, f.b, f.len);
 	return run(tbg_wire_ask_fd(w), frame, &ctx);

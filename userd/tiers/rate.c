@@ -19,7 +19,7 @@
 struct tbg_rates {
 	const struct tbg_maps *maps;
 	uint64_t key[2];
-	struct tbg_rate_terms terms;
+	struct tbg_rate_settings settings;
 	struct tbg_rate own;		/* without kernel tiers */
 	struct tbg_rate *rate;
 	struct tbg_bucket_set *sets;
@@ -57,27 +57,27 @@ static void mask_make(uint64_t ret[2], unsigned int bits)
 	memcpy(ret, all.address, sizeof(all.address));
 }
 
-void tbg_rates_set(struct tbg_rates *r, const struct tbg_rate_terms *terms)
+void tbg_rates_set(struct tbg_rates *r, const struct tbg_rate_settings *settings)
 {
-	uint64_t burst = terms->burst;
+	uint64_t burst = settings->burst;
 	uint64_t mask[2][2];
 
-	if (!memcmp(&r->terms, terms, sizeof(*terms)))
+	if (!memcmp(&r->settings, settings, sizeof(*settings)))
 		return;
-	r->terms = *terms;
+	r->settings = *settings;
 	if (r->maps)		/* nobody charges while it changes, but who has begun */
 		tbg_maps_clients(r->maps, TBG_CLIENTS_RATED, false);
 	__atomic_store_n(&r->rate->gap_ns, 0, __ATOMIC_SEQ_CST);
 	memset(r->sets, 0, TBG_BUCKET_SETS * sizeof(*r->sets));
-	mask_make(mask[0], terms->v6_bits);
-	mask_make(mask[1], 128 - TBG_RATE_V4_BITS + terms->v4_bits);
+	mask_make(mask[0], settings->v6_bits);
+	mask_make(mask[1], 128 - TBG_RATE_V4_BITS + settings->v4_bits);
 	memcpy(r->rate->mask, mask, sizeof(mask));
-	if (!terms->gap_ns)
+	if (!settings->gap_ns)
 		return;
 	if (!burst)
-		burst = terms->gap_ns < SECOND_NS ? SECOND_NS / terms->gap_ns : 1;
-	r->rate->slack_ns = (burst - 1) * terms->gap_ns;
-	__atomic_store_n(&r->rate->gap_ns, terms->gap_ns, __ATOMIC_RELEASE);
+		burst = settings->gap_ns < SECOND_NS ? SECOND_NS / settings->gap_ns : 1;
+	r->rate->slack_ns = (burst - 1) * settings->gap_ns;
+	__atomic_store_n(&r->rate->gap_ns, settings->gap_ns, __ATOMIC_RELEASE);
 	if (r->maps)
 		tbg_maps_clients(r->maps, TBG_CLIENTS_RATED, true);
 }

@@ -17,7 +17,7 @@ struct tbg_rates;
 #define TBG_RATE_V4_BITS 32
 #define TBG_RATE_V6_BITS 128
 
-struct tbg_rate_terms {
+struct tbg_rate_settings {
 	uint64_t gap_ns;		/* between two requests; 0: no limit */
 	uint64_t burst;			/* requests at once; 0: those of a second */
 	unsigned int v4_bits, v6_bits;	/* of an address that name a client */
@@ -28,7 +28,7 @@ int tbg_rates_open(struct tbg_rates **ret, const struct tbg_maps *maps, const ui
 void tbg_rates_close(struct tbg_rates *r);
 
 /* Where they differ from those of before, all buckets are full again. */
-void tbg_rates_set(struct tbg_rates *r, const struct tbg_rate_terms *terms);
+void tbg_rates_set(struct tbg_rates *r, const struct tbg_rate_settings *settings);
 
 /* Whether there is a limit at all. */
 bool tbg_rates_are(const struct tbg_rates *r);

@@ -22,7 +22,7 @@ void tbg_segment_make(struct tbg_segment *f, const struct tbg_tcb_key *key,
 	bool ts = t->flags & TBG_FLOW_TS, v6 = t->flags & TBG_FLOW_V6;
 	uint16_t proto = htons(v6 ? ETH_P_IPV6 : ETH_P_IP), tag = htons(ETH_P_8021Q);
 	struct tcphdr tcp = {
-		.source = key->ends.remote_port, .dest = key->ends.local_port,
+		.source = key->flow.remote_port, .dest = key->flow.local_port,
 		.seq = htonl(t->rcv_nxt), .ack_seq = htonl(t->acked),
 		.doff = ts ? 8 : 5, .ack = 1, .window = htons(0xffff),
 	};
@@ -41,15 +41,15 @@ void tbg_segment_make(struct tbg_segment *f, const struct tbg_tcb_key *key,
 		struct ip6_hdr ip = { .ip6_flow = htonl(6u << 28), .ip6_plen = htons(tcp_len + len),
 				      .ip6_nxt = IPPROTO_TCP, .ip6_hlim = 64 };
 
-		memcpy(&ip.ip6_src, key->ends.remote, 16);
-		memcpy(&ip.ip6_dst, key->ends.local, 16);
+		memcpy(&ip.ip6_src, key->flow.remote, 16);
+		memcpy(&ip.ip6_dst, key->flow.local, 16);
 		frame_add(f, &ip, sizeof(ip));
 	} else {
 		struct iphdr ip = { .version = 4, .ihl = 5, .ttl = 64,
 				    .protocol = IPPROTO_TCP,
 				    .tot_len = htons(sizeof(ip) + tcp_len + len),
-				    .saddr = key->ends.remote[3],
-				    .daddr = key->ends.local[3] };
+				    .saddr = key->flow.remote[3],
+				    .daddr = key->flow.local[3] };
 
 		frame_add(f, &ip, sizeof(ip));
 	}

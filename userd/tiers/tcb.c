@@ -68,8 +68,8 @@ static int key_of(int fd, struct tbg_tcb_key *ret)
 	if (getsockname(fd, (void *)&local, &local_len) ||
 	    getpeername(fd, (void *)&remote, &remote_len))
 		return -errno;
-	end_of(&local, ret->ends.local, &ret->ends.local_port);
-	end_of(&remote, ret->ends.remote, &ret->ends.remote_port);
+	end_of(&local, ret->flow.local, &ret->flow.local_port);
+	end_of(&remote, ret->flow.remote, &ret->flow.remote_port);
 	return 0;
 }
 

@@ -45,7 +45,7 @@ static void tuple_put(struct nlmsghdr *h, uint16_t type, const __u32 from[4], ui
 
 /* A request about a connection; mnl_nlmsg_put_header() of buf. */
 static struct nlmsghdr *begin(char *buf, uint16_t what, uint16_t flags,
-			      const struct tbg_flow_key *ends)
+			      const struct tbg_flow_key *flow)
 {
 	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
 	struct nfgenmsg *g;
@@ -53,10 +53,10 @@ static struct nlmsghdr *begin(char *buf, uint16_t what, uint16_t flags,
 	h->nlmsg_type = NFNL_SUBSYS_CTNETLINK << 8 | what;
 	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | flags;
 	g = mnl_nlmsg_put_extra_header(h, sizeof(*g));
-	g->nfgen_family = is_v4(ends->remote) ? AF_INET : AF_INET6;
+	g->nfgen_family = is_v4(flow->remote) ? AF_INET : AF_INET6;
 	g->version = NFNETLINK_V0;
-	tuple_put(h, CTA_TUPLE_ORIG, ends->remote, ends->remote_port, ends->local,
-		  ends->local_port);
+	tuple_put(h, CTA_TUPLE_ORIG, flow->remote, flow->remote_port, flow->local,
+		  flow->local_port);
 	return h;
 }
 
@@ -90,7 +90,7 @@ static int answer_of(struct mnl_socket *nl, const struct nlmsghdr *h)
 	return mnl_cb_run(buf, len, 0, mnl_socket_get_portid(nl), NULL, NULL) < 0 ? -errno : 0;
 }
 
-int tbg_track_establish(const struct tbg_flow_key *ends)
+int tbg_track_establish(const struct tbg_flow_key *flow)
 {
 	char buf[512] __attribute__((aligned(8)));
 	struct mnl_socket *nl = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
@@ -101,13 +101,13 @@ int tbg_track_establish(const struct tbg_flow_key *ends)
 		return -errno;
 	err = mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) ? -errno : 0;
 	if (!err) {
-		err = answer_of(nl, begin(buf, IPCTNL_MSG_CT_DELETE, 0, ends));
+		err = answer_of(nl, begin(buf, IPCTNL_MSG_CT_DELETE, 0, flow));
 		err = err == -ENOENT ? 0 : err;
 	}
 	if (!err) {
-		h = begin(buf, IPCTNL_MSG_CT_NEW, NLM_F_CREATE | NLM_F_EXCL, ends);
-		tuple_put(h, CTA_TUPLE_REPLY, ends->local, ends->local_port, ends->remote,
-			  ends->remote_port);
+		h = begin(buf, IPCTNL_MSG_CT_NEW, NLM_F_CREATE | NLM_F_EXCL, flow);
+		tuple_put(h, CTA_TUPLE_REPLY, flow->local, flow->local_port, flow->remote,
+			  flow->remote_port);
 		mnl_attr_put_u32(h, CTA_STATUS, htonl(IPS_SEEN_REPLY | IPS_ASSURED |
 						      IPS_CONFIRMED));
 		mnl_attr_put_u32(h, CTA_TIMEOUT, htonl(KEPT_S));

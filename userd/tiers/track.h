@@ -9,6 +9,6 @@
 #include "abi/conn.h"
 
 /* 0 or negative errno. Needs CAP_NET_ADMIN. */
-int tbg_track_establish(const struct tbg_flow_key *ends);
+int tbg_track_establish(const struct tbg_flow_key *flow);
 
 #endif

@@ -570,7 +570,7 @@ static void stuck_help(struct tbg_wire *w)
 		return;
 	tbg_privilege_raise();
 	for (unsigned int i = 0; i < nr; i++)
-		tbg_track_establish(&keys[i].ends);	/* else it is reset after a while */
+		tbg_track_establish(&keys[i].flow);	/* else it is reset after a while */
 	tbg_privilege_lower();
 	tbg_births_refused(&w->births, nr, atomic_exchange(&w->handed_well, false));
 	births_look(w);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the daemon tells toboggan-gateway, one order a packet, over the socket
- * pair it was started with. An order that opens a pool carries the listening
- * socket that the pool serves. The end of the socket is the end of all pools.
+ * Commands of the daemon to toboggan-gateway, one a packet, over the socket pair
+ * that it was started with. A command that opens a pool carries the listening
+ * socket that the pool serves. When the socket is closed, all pools end.
  */
 #ifndef TBG_UPSTREAM_POOL_COMMAND_H
 #define TBG_UPSTREAM_POOL_COMMAND_H

@@ -190,20 +190,20 @@ static bool script_same(const struct tbg_script *a, const struct tbg_script *b)
 }
 
 struct tbg_upstream *tbg_upstream_new(const char *name, const char *servers,
-				      const struct tbg_upstream_terms *terms)
+				      const struct tbg_upstream_settings *settings)
 {
 	static _Atomic uint32_t ids;
 	struct tbg_upstream *u = calloc(1, sizeof(*u));
 
 	if (!u)
 		return NULL;
-	u->terms = *terms;
+	u->settings = *settings;
 	u->name = strdup(name);
 	u->servers = strdup(servers);
 	atomic_store(&u->refs, 1);
 	u->id = atomic_fetch_add(&ids, 1) + 1;
-	if (text_copy(&u->terms.health_path, terms->health_path) &
-	    script_copy(&u->terms.script, &terms->script) && u->name && u->servers)
+	if (text_copy(&u->settings.health_path, settings->health_path) &
+	    script_copy(&u->settings.script, &settings->script) && u->name && u->servers)
 		return u;
 	tbg_upstream_put(u);
 	return NULL;
@@ -228,8 +228,8 @@ bool tbg_upstream_add(struct tbg_upstream *u, const struct tbg_backend *b)
 	return true;
 }
 
-static bool terms_same(const struct tbg_upstream_terms *a,
-		       const struct tbg_upstream_terms *b)
+static bool settings_same(const struct tbg_upstream_settings *a,
+			  const struct tbg_upstream_settings *b)
 {
 	return a->protocol == b->protocol && a->least == b->least &&
 	       a->connect_ms == b->connect_ms &&
@@ -244,7 +244,7 @@ static bool terms_same(const struct tbg_upstream_terms *a,
 static bool words_same(const struct tbg_upstream *a, const struct tbg_upstream *b)
 {
 	return !strcmp(a->name, b->name) && !strcmp(a->servers, b->servers) &&
-	       terms_same(&a->terms, &b->terms);
+	       settings_same(&a->settings, &b->settings);
 }
 
 static bool backend_same(const struct tbg_backend *a, const struct tbg_backend *b)
@@ -257,7 +257,7 @@ bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *
 {
 	bool same = a->nr == b->nr && words_same(a, b);
 
-	if (a->order && b->order)
+	if (a->command && b->command)
 		return same;		/* the name holds all its settings */
 	for (unsigned int i = 0; same && i < a->nr; i++)
 		same = backend_same(&a->backends[i], &b->backends[i]);
@@ -279,7 +279,7 @@ static void backend_follow(struct tbg_backend *b, struct tbg_backend *old)
 
 void tbg_upstream_follow(struct tbg_upstream *u, struct tbg_upstream *old)
 {
-	if (u->order || old->order || !words_same(u, old))
+	if (u->command || old->command || !words_same(u, old))
 		return;
 	u->id = old->id;
 	for (unsigned int i = 0; i < u->nr; i++)
@@ -290,7 +290,7 @@ void tbg_upstream_follow(struct tbg_upstream *u, struct tbg_upstream *old)
 
 bool tbg_upstream_module(const struct tbg_upstream *u)
 {
-	return u->order && u->order->kind == TBG_POOL_MODULE;
+	return u->command && u->command->kind == TBG_POOL_MODULE;
 }
 
 struct tbg_upstream *tbg_upstream_get(struct tbg_upstream *u)
@@ -303,12 +303,12 @@ void tbg_upstream_put(struct tbg_upstream *u)
 {
 	if (!u || atomic_fetch_sub(&u->refs, 1) != 1)
 		return;
-	free((char *)u->terms.health_path);
-	script_free(&u->terms.script);
+	free((char *)u->settings.health_path);
+	script_free(&u->settings.script);
 	free(u->name);
 	free(u->servers);
 	free(u->backends);
-	free(u->order);
+	free(u->command);
 	free(u);
 }
 
@@ -346,7 +346,7 @@ struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 	if (!nr)
 		return NULL;
 	best = all[turn % nr];	/* of these, so that none has the turns of one that rests */
-	for (unsigned int i = 1; u->terms.least && i < nr; i++) {
+	for (unsigned int i = 1; u->settings.least && i < nr; i++) {
 		struct tbg_backend *b = all[(turn + i) % nr];
 
 		if (atomic_load(&b->active) < atomic_load(&best->active))
@@ -372,7 +372,7 @@ static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_
 	char text[256];
 	va_list args;
 
-	if (b->upstream->order || !(news > said || (due && (again || (said && !news)))) ||
+	if (b->upstream->command || !(news > said || (due && (again || (said && !news)))) ||
 	    !atomic_compare_exchange_strong(&b->said_ns, &said_ns, now_ns))
 		return;
 	atomic_store(&b->said, news);

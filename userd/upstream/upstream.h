@@ -32,7 +32,7 @@ enum tbg_protocol {
 };
 
 /* The settings of an upstream, without its servers. */
-struct tbg_upstream_terms {
+struct tbg_upstream_settings {
 	uint8_t protocol;		/* enum tbg_protocol */
 	bool least;			/* fewest requests first, not in turn */
 	unsigned int connect_ms, first_byte_ms, idle_ms;	/* time limits */
@@ -77,8 +77,8 @@ struct tbg_upstream {
 	uint32_t id;			/* what is stored of its answers is under this */
 	char *name;			/* as in the configuration, or its servers */
 	char *servers;			/* as they were given, with blanks between */
-	struct tbg_upstream_terms terms;
-	struct tbg_pool_command *order;	/* a pool that we run (gateway/supervise.h), or NULL */
+	struct tbg_upstream_settings settings;
+	struct tbg_pool_command *command; /* a pool that we run (gateway/supervise.h), or NULL */
 	struct tbg_backend *backends;
 	unsigned int nr;
 	_Atomic uint32_t turn;
@@ -107,7 +107,7 @@ int tbg_backend_own(struct tbg_backend *ret, const char *text);
 
 /* One without servers yet, and with one reference; NULL: no memory. */
 struct tbg_upstream *tbg_upstream_new(const char *name, const char *servers,
-				      const struct tbg_upstream_terms *terms);
+				      const struct tbg_upstream_settings *settings);
 /* One more server; before anyone else sees the upstream. False: no room. */
 bool tbg_upstream_add(struct tbg_upstream *u, const struct tbg_backend *b);
 /* Would it make no difference which of them is asked? */

@@ -51,7 +51,7 @@ int tbg_worker_open(struct tbg_worker *w)
 	tbg_mailbox_init(&w->mailbox, w, w->wake_fd);
 	STAILQ_INIT(&w->due);
 	TAILQ_INIT(&w->turns);
-	STAILQ_INIT(&w->due_origins);
+	STAILQ_INIT(&w->due_upstream_conns);
 	err = tbg_ring_open(&w->ring, SQ_ENTRIES, CQ_ENTRIES);
 	if (err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EINVAL)
 		err = tbg_ring_open_epoll(&w->ring, SQ_ENTRIES, CQ_ENTRIES);
@@ -120,7 +120,7 @@ static void limits_check(struct tbg_worker *w)
 	unsigned int nr = (w->slabs_nr + TICKS_PER_SWEEP - 1) / TICKS_PER_SWEEP;
 
 	tbg_transfers_check(w);
-	tbg_origins_check(w);
+	tbg_upstream_conns_check(w);
 	tbg_conns_each_of(w, w->sweep_at, w->sweep_at + nr, tbg_conn_check);
 	w->sweep_at = w->sweep_at + nr < w->slabs_nr ? w->sweep_at + nr : 0;
 }
@@ -240,16 +240,16 @@ static void events(struct tbg_worker *w)
 static void send_due(struct tbg_worker *w)
 {
 	tbg_deliver_due(w);
-	if (STAILQ_EMPTY(&w->due_origins))
+	if (STAILQ_EMPTY(&w->due_upstream_conns))
 		return;
-	tbg_origins_look(w);
+	tbg_upstream_conns_look(w);
 	if (tbg_ring_unsubmitted(&w->ring))
 		tbg_ring_submit_look(&w->ring);
 	if (tbg_ring_unsubmitted(&w->ring))
 		return;			/* not all of them: next round */
 	if (tbg_ring_peek(&w->ring))
 		events(w);
-	tbg_origins_due(w);
+	tbg_upstream_conns_due(w);
 }
 
 /* Waits for what comes, unless there is something to send yet. */
@@ -257,7 +257,8 @@ static int round_wait(struct tbg_worker *w)
 {
 	struct __kernel_timespec most = { .tv_nsec = BATCH_NS };
 
-	if (!STAILQ_EMPTY(&w->due) || !STAILQ_EMPTY(&w->due_origins) || !TAILQ_EMPTY(&w->turns))
+	if (!STAILQ_EMPTY(&w->due) || !STAILQ_EMPTY(&w->due_upstream_conns) ||
+	    !TAILQ_EMPTY(&w->turns))
 		return tbg_ring_submit_look(&w->ring);
 	if (w->batch > 1) {
 		int err = tbg_ring_submit_wait(&w->ring, w->batch, &most);
@@ -317,7 +318,7 @@ static int rounds(struct tbg_worker *w)
 		err = round_make(w);
 	tbg_conns_each(w, tbg_conn_kill);	/* logs what they were sent */
 	tbg_transfers_end(w);
-	tbg_origins_end(w);
+	tbg_upstream_conns_end(w);
 	/* as long as wire is there, which their FIN or reset needs */
 	end_ns = w->now_ns + END_NS;
 	while ((w->conns_nr || w->upstream_conns_nr) && w->now_ns < end_ns && !err)
