@@ -51,8 +51,8 @@ int tbg_control_connect(const char *path)
 	int fd, err;
 
 	if (strlen(path) >= sizeof(addr.sun_path)) {
-		tbg_fault_say("--control %s: a socket's path has at most %zu bytes",
-			      path, sizeof(addr.sun_path) - 1);
+		tbg_fault_print("--control %s: a socket's path has at most %zu bytes",
+				path, sizeof(addr.sun_path) - 1);
 		return -1;
 	}
 	strcpy(addr.sun_path, path);
@@ -64,14 +64,14 @@ int tbg_control_connect(const char *path)
 		return fd;
 	err = errno;
 	if (err == EAGAIN)
-		tbg_fault_say("daemon at %s has accepted no connection for %d s; check that it is not stopped",
-			      path, WAIT_MS / 1000);
+		tbg_fault_print("daemon at %s has accepted no connection for %d s; check that it is not stopped",
+				path, WAIT_MS / 1000);
 	else if (err == EACCES || err == EPERM)
-		tbg_fault_say("%s: %s; only the daemon's owner may use the control socket: run as root or as that user",
-			      path, strerror(err));
+		tbg_fault_print("%s: %s; only the daemon's owner may use the control socket: run as root or as that user",
+				path, strerror(err));
 	else
-		tbg_fault_say("no daemon at %s: %s; start toboggand or give --control PATH",
-			      path, strerror(err));
+		tbg_fault_print("no daemon at %s: %s; start toboggand or give --control PATH",
+				path, strerror(err));
 	if (fd >= 0)
 		close(fd);
 	return -1;
@@ -143,13 +143,13 @@ json_t *tbg_control_ask(const struct tbg_given *opt, json_t *req,
 			progress(ret);
 	} while (ret && true_of(ret, "progress"));
 	if (!line) {
-		tbg_fault_say("%s: daemon at %s: %s; see its messages on stderr, and toboggan status",
-			      cmd, opt->control, strerror(err ? -err : errno));
+		tbg_fault_print("%s: daemon at %s: %s; see its messages on stderr, and toboggan status",
+				cmd, opt->control, strerror(err ? -err : errno));
 	} else if (!ret) {
-		tbg_fault_say("%s: the server at %s is not toboggand; give --control PATH",
-			      cmd, opt->control);
+		tbg_fault_print("%s: the server at %s is not toboggand; give --control PATH",
+				cmd, opt->control);
 	} else if (!true_of(ret, "ok")) {
-		tbg_fault_say("%s: %s", cmd, text_of(ret, "error"));
+		tbg_fault_print("%s: %s", cmd, text_of(ret, "error"));
 		json_decref(ret);
 		ret = NULL;
 	} else if (opt->json) {

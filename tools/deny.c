@@ -58,11 +58,11 @@ int tbg_deny_run(const struct tbg_given *opt, int argc, char **argv)
 	int ret = EXIT_SUCCESS;
 
 	if (opt->time && opt->remove) {
-		tbg_fault_say("deny: give either --for or --remove");
+		tbg_fault_print("deny: give either --for or --remove");
 		return TBG_EXIT_USAGE;
 	}
 	if (!argc && (opt->time || opt->remove)) {
-		tbg_fault_say("deny: %s: needs an ADDRESS", opt->time ? "--for" : "--remove");
+		tbg_fault_print("deny: %s: needs an ADDRESS", opt->time ? "--for" : "--remove");
 		return TBG_EXIT_USAGE;
 	}
 	if (!argc)

@@ -21,7 +21,7 @@ void tbg_fault_json(bool wanted)
 	want_json = wanted;
 }
 
-int tbg_fault_say(const char *fmt, ...)
+int tbg_fault_print(const char *fmt, ...)
 {
 	char text[1024];
 	va_list args;

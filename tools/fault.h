@@ -11,6 +11,6 @@
 void tbg_fault_json(bool wanted);
 
 /* Writes one line to stderr; control bytes are escaped. Returns EXIT_FAILURE. */
-int tbg_fault_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+int tbg_fault_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -58,8 +58,8 @@ static void lost_show(struct lines *l, const json_t *a, const char *line)
 	if (l->opt->json)
 		puts(line);
 	else
-		tbg_fault_say("log: %lld lines lost here: too many requests to show all; use a filter",
-			      number_of(a, "lost"));
+		tbg_fault_print("log: %lld lines lost here: too many requests to show all; use a filter",
+				number_of(a, "lost"));
 }
 
 static void request_show(struct lines *l, const json_t *a, const char *line)
@@ -83,11 +83,11 @@ static void line_take(struct lines *l, const char *line, size_t len)
 	json_t *a = json_loadb(line, len, JSON_ALLOW_NUL, NULL);
 
 	if (!a) {
-		tbg_fault_say("log: the server at %s is not toboggand; give --control PATH",
-			      l->opt->control);
+		tbg_fault_print("log: the server at %s is not toboggand; give --control PATH",
+				l->opt->control);
 		end(l, EXIT_FAILURE);
 	} else if (!l->begun && !true_of(a, "ok")) {
-		tbg_fault_say("%s", text_of(a, "error"));
+		tbg_fault_print("%s", text_of(a, "error"));
 		end(l, EXIT_FAILURE);
 	} else if (!l->begun) {
 		l->begun = true;
@@ -123,15 +123,15 @@ static void some_read(struct lines *l)
 	if (n < 0 && errno == EINTR)
 		return;
 	if (n <= 0) {
-		tbg_fault_say("log: daemon at %s: %s", l->opt->control,
-			      n ? strerror(errno == EAGAIN ? ETIMEDOUT : errno) : "connection closed");
+		tbg_fault_print("log: daemon at %s: %s", l->opt->control,
+				n ? strerror(errno == EAGAIN ? ETIMEDOUT : errno) : "connection closed");
 		end(l, EXIT_FAILURE);
 		return;
 	}
 	l->len += n;
 	whole_take(l);
 	if (fflush(stdout))
-		end(l, tbg_fault_say("stdout: %s", strerror(errno)));
+		end(l, tbg_fault_print("stdout: %s", strerror(errno)));
 	/* after the first line there may be nothing to receive for a long time */
 	if (l->begun)
 		setsockopt(l->fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){ 0 },
@@ -152,7 +152,7 @@ int tbg_log_run(const struct tbg_given *opt, int argc, char **argv)
 	err = tbg_line_send(l.fd, req);
 	json_decref(req);
 	if (err)
-		return tbg_fault_say("log: daemon at %s: %s", opt->control, strerror(-err));
+		return tbg_fault_print("log: daemon at %s: %s", opt->control, strerror(-err));
 	while (!l.over)
 		some_read(&l);
 	close(l.fd);

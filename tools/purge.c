@@ -40,7 +40,7 @@ int tbg_purge_run(const struct tbg_given *opt, int argc, char **argv)
 	/* an empty name is a mistake in a script, and could match everything */
 	if (opt->all + !!opt->host + !!opt->tag + !!argc != 1 || (opt->prefix && !argc) ||
 	    (opt->host && !*opt->host) || (opt->tag && !*opt->tag)) {
-		tbg_fault_say("purge: give either URLs, or --prefix and URLs, or --host NAME, or --tag TAG, or --all");
+		tbg_fault_print("purge: give either URLs, or --prefix and URLs, or --host NAME, or --tag TAG, or --all");
 		return TBG_EXIT_USAGE;
 	}
 	if (opt->tag)

@@ -54,7 +54,7 @@ static int top_run(const struct tbg_given *opt, int argc, char **argv)
 
 	if (fd < 0)
 		return EXIT_FAILURE;
-	return tbg_top(&how, fd, msg, sizeof(msg)) ? tbg_fault_say("top: %s", msg) :
+	return tbg_top(&how, fd, msg, sizeof(msg)) ? tbg_fault_print("top: %s", msg) :
 						     EXIT_SUCCESS;
 }
 
@@ -63,7 +63,7 @@ static int probe_run(const struct tbg_given *opt, int argc, char **argv)
 	json_t *a = tbg_probe();
 
 	if (!a)
-		return tbg_fault_say("probe: out of memory");
+		return tbg_fault_print("probe: out of memory");
 	if (opt->json) {
 		json_dumpf(a, stdout, JSON_COMPACT);
 		putchar('\n');
@@ -147,8 +147,8 @@ static const struct command *command_of(const char *name)
 	for (size_t i = 0; i < COMMANDS_NR; i++)
 		if (!strcmp(commands[i].name, name))
 			return &commands[i];
-	tbg_fault_say("%s: unknown command; expected status, stats, objects, connections, why, purge, deny, warm, log, top, probe or bench",
-		      name);
+	tbg_fault_print("%s: unknown command; expected status, stats, objects, connections, why, purge, deny, warm, log, top, probe or bench",
+			name);
 	return NULL;
 }
 
@@ -241,8 +241,8 @@ static bool json_wanted(int argc, char **argv)
 static bool once(const char **ret, const char *option)
 {
 	if (*ret)
-		tbg_fault_say("%s %s: %s %s already given; run the command once for each",
-			      option, optarg, option, *ret);
+		tbg_fault_print("%s %s: %s %s already given; run the command once for each",
+				option, optarg, option, *ret);
 	else
 		*ret = optarg;
 	return *ret == optarg;
@@ -314,31 +314,31 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 		case 'n':
 			if (number_parse(optarg, 1000000000, &opt->count))
 				break;
-			tbg_fault_say("--count %s: give a number of snapshots, or 0 for no end",
-				      optarg);
+			tbg_fault_print("--count %s: give a number of snapshots, or 0 for no end",
+					optarg);
 			return TBG_EXIT_USAGE + 1;
 		case 'i':
 			if (interval_parse(optarg, &opt->interval_ms))
 				break;
-			tbg_fault_say("--interval %s: give a time from 100ms to 3600s, such as 0.5 or 2s",
-				      optarg);
+			tbg_fault_print("--interval %s: give a time from 100ms to 3600s, such as 0.5 or 2s",
+					optarg);
 			return TBG_EXIT_USAGE + 1;
 		case 'l':
 			if (number_parse(optarg, LLONG_MAX, &opt->limit))
 				break;
-			tbg_fault_say("--limit %s: give a number, or 0 for all",
-				      optarg);
+			tbg_fault_print("--limit %s: give a number, or 0 for all",
+					optarg);
 			return TBG_EXIT_USAGE + 1;
 		case 'V':
 			puts("toboggan " TBG_VERSION);
 			return EXIT_SUCCESS + 1;
 		case ':':
-			tbg_fault_say("%s: needs a value; see toboggan --help",
-				      argv[optind - 1]);
+			tbg_fault_print("%s: needs a value; see toboggan --help",
+					argv[optind - 1]);
 			return TBG_EXIT_USAGE + 1;
 		default:
-			tbg_fault_say("%s: unknown option; see toboggan --help",
-				      argv[optind - 1]);
+			tbg_fault_print("%s: unknown option; see toboggan --help",
+					argv[optind - 1]);
 			return TBG_EXIT_USAGE + 1;
 		}
 	}
@@ -361,7 +361,7 @@ static bool options_sayable(const struct tbg_given *opt)
 		json_decref(text);
 		if (text)
 			continue;
-		tbg_fault_say("%s: not UTF-8", options[i][0]);
+		tbg_fault_print("%s: not UTF-8", options[i][0]);
 		return false;
 	}
 	return true;
@@ -377,9 +377,9 @@ static int command_run(const struct tbg_given *opt, int argc, char **argv)
 	argc--;
 	argv++;
 	if (argc < c->args_min || argc > c->args_max) {
-		tbg_fault_say("%s: %s; usage: toboggan %s", c->name,
-			      argc < c->args_min ? "argument missing" :
-			      "too many arguments", c->usage);
+		tbg_fault_print("%s: %s; usage: toboggan %s", c->name,
+				argc < c->args_min ? "argument missing" :
+				"too many arguments", c->usage);
 		return TBG_EXIT_USAGE;
 	}
 	if (opt->limit >= 0 && !c->takes_limit)
@@ -398,8 +398,8 @@ static int command_run(const struct tbg_given *opt, int argc, char **argv)
 	else if ((opt->interval_ms || opt->count >= 0) && !c->takes_rounds)
 		extra = opt->interval_ms ? "--interval" : "--count";
 	if (extra) {
-		tbg_fault_say("%s: does not take %s; usage: toboggan %s", c->name,
-			      extra, c->usage);
+		tbg_fault_print("%s: does not take %s; usage: toboggan %s", c->name,
+				extra, c->usage);
 		return TBG_EXIT_USAGE;
 	}
 	return options_sayable(opt) ? c->run(opt, argc, argv) : TBG_EXIT_USAGE;
@@ -431,10 +431,10 @@ int main(int argc, char **argv)
 	else if (argc)
 		ret = command_run(&opt, argc, argv);
 	else if (opt.json)
-		tbg_fault_say("no command; see toboggan --help"), ret = TBG_EXIT_USAGE;
+		tbg_fault_print("no command; see toboggan --help"), ret = TBG_EXIT_USAGE;
 	else
 		help(stderr), ret = TBG_EXIT_USAGE;
 	if (fflush(stdout) || ferror(stdout))
-		return tbg_fault_say("stdout: %s", strerror(errno));
+		return tbg_fault_print("stdout: %s", strerror(errno));
 	return ret;
 }

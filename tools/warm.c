@@ -61,8 +61,8 @@ static int warm_one(const struct tbg_given *opt, const char *path)
 	bool bar;
 
 	if (!real)
-		return tbg_fault_say("warm: %s: %s; give a folder or a file that is served",
-				     path, strerror(errno));
+		return tbg_fault_print("warm: %s: %s; give a folder or a file that is served",
+				       path, strerror(errno));
 	bar = isatty(STDERR_FILENO);
 	name = json_string(real);
 	a = tbg_control_ask(opt, json_pack("{s:s, s:o}", "cmd", "warm",

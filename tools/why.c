@@ -88,9 +88,9 @@ static json_t *request_pack(const char *path)
 
 	len = f ? fread(b, 1, sizeof(b), f) : 0;
 	if (!f || ferror(f))
-		tbg_fault_say("why: --request %s: %s", path, strerror(errno));
+		tbg_fault_print("why: --request %s: %s", path, strerror(errno));
 	else if (!len)
-		tbg_fault_say("why: --request %s: empty; give a request as it is sent", path);
+		tbg_fault_print("why: --request %s: empty; give a request as it is sent", path);
 	if (f && f != stdin)
 		fclose(f);
 	for (size_t i = 0; i < len; i++)
@@ -113,7 +113,7 @@ int tbg_why_run(const struct tbg_given *opt, int argc, char **argv)
 	int ret = EXIT_SUCCESS;
 
 	if (!argc != !!opt->request || (opt->request && opt->accept)) {
-		tbg_fault_say("why: give URLs, or --request FILE");
+		tbg_fault_print("why: give URLs, or --request FILE");
 		return TBG_EXIT_USAGE;
 	}
 	if (opt->request)

@@ -283,9 +283,9 @@ static void enter_host_root(void)
 	mkdir("/run/lock", 01777);
 }
 
-static void say(int port, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void port_print(int port, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static void say(int port, const char *fmt, ...)
+static void port_print(int port, const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
@@ -318,12 +318,12 @@ static void report_kernel(void)
 	if (uname(&uts))
 		die("uname");
 	copy_file("/proc/config.gz", ports.config);
-	say(ports.facts, "release %s\nversion %s\nmachine %s\n", uts.release, uts.version,
-	    uts.machine);
+	port_print(ports.facts, "release %s\nversion %s\nmachine %s\n", uts.release, uts.version,
+		   uts.machine);
 	for (unsigned int i = 0; i < witness_nr; i++)
-		say(ports.facts, "%s %s\n", witnesses[i],
-		    access(witnesses[i], F_OK) ? "absent" : "present");
-	say(ports.facts, "end\n");
+		port_print(ports.facts, "%s %s\n", witnesses[i],
+			   access(witnesses[i], F_OK) ? "absent" : "present");
+	port_print(ports.facts, "end\n");
 }
 
 static void prepare_machine(void)
@@ -505,9 +505,9 @@ int main(void)
 		power_off();
 	}
 	clock_gettime(CLOCK_BOOTTIME, &now);
-	say(ports.verdict, "ready %lld.%03ld\n", (long long)now.tv_sec, now.tv_nsec / 1000000);
+	port_print(ports.verdict, "ready %lld.%03ld\n", (long long)now.tv_sec, now.tv_nsec / 1000000);
 	code = supervise(&ktap_len);
 	dmesg_len = dump_kernel_log();
-	say(ports.verdict, "exit %d\nktap %zu\ndmesg %zu\nend\n", code, ktap_len, dmesg_len);
+	port_print(ports.verdict, "exit %d\nktap %zu\ndmesg %zu\nend\n", code, ktap_len, dmesg_len);
 	power_off();
 }

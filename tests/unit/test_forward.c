@@ -329,11 +329,11 @@ KTAP_TEST(t_turns_failures_and_rest)
 	KTAP_EQ(tbg_upstream_choose(u, 5, 2)->nr, 1);	/* better than none */
 	b = tbg_upstream_choose(u, 5, 2 + TBG_BACKEND_REST_NS);
 	KTAP_EQ(b->nr, 1);
-	KTAP_EQ(atomic_load(&b->said), TBG_NEWS_RESTS);
+	KTAP_EQ(atomic_load(&b->logged), TBG_NEWS_RESTS);
 	tbg_backend_worked(b, 1);		/* what was sent before it rested */
-	KTAP_EQ(atomic_load(&b->said), TBG_NEWS_RESTS);
+	KTAP_EQ(atomic_load(&b->logged), TBG_NEWS_RESTS);
 	tbg_backend_worked(b, 2 + TBG_BACKEND_REST_NS);
-	KTAP_EQ(atomic_load(&b->said), TBG_NEWS_WELL);
+	KTAP_EQ(atomic_load(&b->logged), TBG_NEWS_WELL);
 	tbg_backend_failed(b, "refused", 1ull << 40);
 	KTAP_CHECK(atomic_load(&b->rest_ns) < 1ull << 40);
 	u->settings.least = true;

@@ -68,15 +68,15 @@ struct asked {
 	struct tbg_admin_answer *ret;
 };
 
-static bool say(const struct asked *a, unsigned int status, const char *type,
-		const char *fields, const void *body, size_t len)
+static bool answer(const struct asked *a, unsigned int status, const char *type,
+		   const char *fields, const void *body, size_t len)
 {
 	a->ret->text = respond(status, type, fields, body, len, a->r->is_head,
 			       a->r->close, &a->ret->len);
 	return a->ret->text;
 }
 
-static bool say_error(const struct asked *a, unsigned int status, const char *line)
+static bool error_answer(const struct asked *a, unsigned int status, const char *line)
 {
 	a->ret->text = tbg_admin_error(status, line, &a->ret->len);
 	return a->ret->text;
@@ -131,12 +131,12 @@ static char *parameter(const struct tbg_admin_request *r, const char *name)
 
 static bool page_show(const struct asked *a)
 {
-	return say(a, 200, "text/html; charset=utf-8",
-		   "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; "
-		   "script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
-		   "form-action 'none'; frame-ancestors 'none'\r\n"
-		   "Referrer-Policy: no-referrer\r\n", tbg_admin_page, tbg_admin_page_end -
-		   tbg_admin_page);
+	return answer(a, 200, "text/html; charset=utf-8",
+		      "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; "
+		      "script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
+		      "form-action 'none'; frame-ancestors 'none'\r\n"
+		      "Referrer-Policy: no-referrer\r\n", tbg_admin_page, tbg_admin_page_end -
+		      tbg_admin_page);
 }
 
 static bool metrics_show(const struct asked *a)
@@ -152,8 +152,8 @@ static bool metrics_show(const struct asked *a)
 
 	if (!text)
 		return false;
-	ret = say(a, 200, open ? OPENMETRICS "; version=1.0.0; charset=utf-8" :
-		  "text/plain; version=0.0.4; charset=utf-8", "", text, text_len);
+	ret = answer(a, 200, open ? OPENMETRICS "; version=1.0.0; charset=utf-8" :
+		     "text/plain; version=0.0.4; charset=utf-8", "", text, text_len);
 	free(text);
 	return ret;
 }
@@ -163,8 +163,8 @@ static bool ready_show(const struct asked *a)
 	bool draining = atomic_load(&a->s->draining);
 	const char *line = draining ? "draining\n" : "ready\n";
 
-	return say(a, draining ? 503 : 200, "text/plain; charset=utf-8", "", line,
-		   strlen(line));
+	return answer(a, draining ? 503 : 200, "text/plain; charset=utf-8", "", line,
+		      strlen(line));
 }
 
 /* Whether the control thread still turns: it beats every 100 ms. */
@@ -174,7 +174,7 @@ static bool live_show(const struct asked *a)
 	bool live = !beat_ns || tbg_mono_ns() - beat_ns < BEAT_NS;
 	const char *line = live ? "live\n" : "the control thread does not move\n";
 
-	return say(a, live ? 200 : 503, "text/plain; charset=utf-8", "", line, strlen(line));
+	return answer(a, live ? 200 : 503, "text/plain; charset=utf-8", "", line, strlen(line));
 }
 
 static bool status_ask(const struct asked *a)
@@ -194,7 +194,7 @@ static bool objects_ask(const struct asked *a)
 
 	free(limit);
 	if (nr < 1 || nr > OBJECTS_MAX)
-		return say_error(a, 400, "limit: expected a number from 1 to 10000\n");
+		return error_answer(a, 400, "limit: expected a number from 1 to 10000\n");
 	return ask(a, json_pack("{s:s, s:i}", "cmd", "objects", "limit", (int)nr));
 }
 
@@ -204,7 +204,7 @@ static bool why_ask(const struct asked *a)
 	json_t *line = url ? json_pack("{s:s, s:s}", "cmd", "why", "url", url) : NULL;
 
 	free(url);
-	return line ? ask(a, line) : say_error(a, 400, "url: expected a URL or a path\n");
+	return line ? ask(a, line) : error_answer(a, 400, "url: expected a URL or a path\n");
 }
 
 /* --- what is changed ----------------------------------------------------- */
@@ -217,7 +217,7 @@ static bool change(const struct asked *a, const char *cmd)
 
 	if (!json_is_object(line)) {
 		json_decref(line);
-		return say_error(a, 400, "expected a JSON object\n");
+		return error_answer(a, 400, "expected a JSON object\n");
 	}
 	json_object_set_new(line, "cmd", json_string(cmd));
 	return ask(a, line);
@@ -300,14 +300,14 @@ bool tbg_admin_answer(struct tbg_server *s, const char *token,
 	while (i < sizeof(table) / sizeof(*table) && strcmp(table[i].path, r->path))
 		i++;
 	if (i == sizeof(table) / sizeof(*table))
-		return say_error(&a, 404, "there are /, /metrics, /ready, /live and /api/...\n");
+		return error_answer(&a, 404, "there are /, /metrics, /ready, /live and /api/...\n");
 	if (table[i].changes ? !r->post : !r->get && !r->is_head)
-		return say_error(&a, 405, table[i].changes ? "expected POST\n" :
-				 "expected GET\n");
+		return error_answer(&a, 405, table[i].changes ? "expected POST\n" :
+				    "expected GET\n");
 	if (table[i].changes && !token)
-		return say_error(&a, 403, "no token is configured: see admin-token in toboggan.conf(5)\n");
+		return error_answer(&a, 403, "no token is configured: see admin-token in toboggan.conf(5)\n");
 	if (table[i].changes && !authorized(r, token))
-		return say_error(&a, 401, "expected Authorization: Bearer with the admin token\n");
+		return error_answer(&a, 401, "expected Authorization: Bearer with the admin token\n");
 	return table[i].fn(&a);
 }
 

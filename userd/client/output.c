@@ -26,7 +26,7 @@
 #define PARTS_BYTES	(64 << 10)	/* of several parts in one sending */
 #define BODY_COPY_MAX	(4 << 10)	/* larger bodies are sent where they lie */
 #define TURN_SEND_NS	300000		/* or for a file, before others have their turn */
-#define SAY_NS		10000000000ull	/* between two lines of the log */
+#define LOG_INTERVAL_NS		10000000000ull	/* between two lines of the log */
 
 void tbg_conn_output_drop(struct tbg_conn_active *t)
 {
@@ -39,11 +39,11 @@ void tbg_conn_output_drop(struct tbg_conn_active *t)
 /* A line now and then. */
 static void output_report(const struct tbg_worker *w)
 {
-	static _Atomic uint64_t said_ns;
-	uint64_t was_ns = said_ns;
+	static _Atomic uint64_t logged_ns;
+	uint64_t was_ns = logged_ns;
 
-	if ((!was_ns || w->now_ns - was_ns >= SAY_NS) &&
-	    atomic_compare_exchange_strong(&said_ns, &was_ns, w->now_ns))
+	if ((!was_ns || w->now_ns - was_ns >= LOG_INTERVAL_NS) &&
+	    atomic_compare_exchange_strong(&logged_ns, &was_ns, w->now_ns))
 		tbg_warn("toboggand: answers that clients do not take have used up an eighth of the memory budget; the slowest clients are cut off: raise --memory, or lower --send-timeout");
 }
 

@@ -117,7 +117,7 @@ bool tbg_option_set(struct tbg_options *o, unsigned int row, unsigned int line,
 	return good;
 }
 
-void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int nr,
+void tbg_option_log(const struct tbg_options *o, const char *name, unsigned int nr,
 		    const char *format, ...)
 {
 	unsigned int line = o->line[tbg_setting_find(name, strlen(name))][nr];
@@ -127,10 +127,10 @@ void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	tbg_option_say_at(o, line, name, text);
+	tbg_option_log_at(o, line, name, text);
 }
 
-void tbg_option_say_at(const struct tbg_options *o, unsigned int line, const char *name,
+void tbg_option_log_at(const struct tbg_options *o, unsigned int line, const char *name,
 		       const char *text)
 {
 	const char *path;
@@ -426,7 +426,7 @@ static int log_reach(const struct tbg_options *o, const struct tbg_site *site)
 		return 0;
 	snprintf(text, sizeof(text), "%s: %s; choose a file that can be written, or off",
 		 site->log_path, strerror(-err));
-	tbg_option_say_at(o, site->log_line, "access-log", text);
+	tbg_option_log_at(o, site->log_line, "access-log", text);
 	return BAD_OPTION;
 }
 
@@ -451,7 +451,7 @@ static int log_compare(const struct tbg_options *o, const struct tbg_site *site,
 	else
 		snprintf(text, sizeof(text), "%s: one more than %d; expected hosts that share them",
 			 site->log_path, TBG_LOGS_MAX);
-	tbg_option_say_at(o, site->log_line, "access-log", text);
+	tbg_option_log_at(o, site->log_line, "access-log", text);
 	return BAD_OPTION;
 }
 
@@ -474,7 +474,7 @@ static int effects_check(const struct tbg_options *o, const struct tbg_sites *si
 	const char *name = tbg_effect_options(o, sites, text, sizeof(text));
 
 	if (name)
-		tbg_option_say(o, name, 0, "%s", text);
+		tbg_option_log(o, name, 0, "%s", text);
 	return name ? BAD_OPTION : 0;
 }
 
@@ -579,7 +579,7 @@ int tbg_options_ifaces_check(const struct tbg_options *o)
 	for (; *names; names += strcspn(names, ","), names += *names == ',') {
 		if (tbg_value_iface(names, name, &xdp) && if_nametoindex(name))
 			continue;
-		tbg_option_say(o, "wire", 0, "%s: no such interface; see ip link for those there are",
+		tbg_option_log(o, "wire", 0, "%s: no such interface; see ip link for those there are",
 			       name);
 		return -ENODEV;
 	}
@@ -603,7 +603,7 @@ int tbg_options_listen_lists(struct tbg_options *o)
 
 	for (unsigned int i = 0; i < o->listen_rules_nr; i++)
 		if (listener_of(o, &o->listen_rule[i].at) == o->listen_nr) {
-			tbg_option_say(o, o->listen_rule[i].rule.deny ? "listen-deny" : "listen-allow",
+			tbg_option_log(o, o->listen_rule[i].rule.deny ? "listen-deny" : "listen-allow",
 				       0, "it is not served; expected an address of listen");
 			return -EINVAL;
 		}
@@ -639,7 +639,7 @@ int tbg_options_listen_check(const struct tbg_options *o)
 			close(fd);
 		if (!err)
 			continue;
-		tbg_option_say(o, "listen", i, TBG_LISTEN_FAILED, o->listen_text[i],
+		tbg_option_log(o, "listen", i, TBG_LISTEN_FAILED, o->listen_text[i],
 			       strerror(err));
 		return -err;
 	}

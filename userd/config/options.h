@@ -136,7 +136,7 @@ int tbg_options_sites(const struct tbg_options *o, const struct tbg_sites *old,
  * "FILE:LINE: NAME", or "--NAME".
  */
 __attribute__((format(printf, 4, 5)))
-void tbg_option_say(const struct tbg_options *o, const char *name, unsigned int nr,
+void tbg_option_log(const struct tbg_options *o, const char *name, unsigned int nr,
 		    const char *format, ...);
 
 /*
@@ -147,7 +147,7 @@ const char *tbg_effect_options(const struct tbg_options *o, const struct tbg_sit
 			       char *ret, size_t len);
 
 /* The same of a setting in some scope, by its line. */
-void tbg_option_say_at(const struct tbg_options *o, unsigned int line, const char *name,
+void tbg_option_log_at(const struct tbg_options *o, unsigned int line, const char *name,
 		       const char *text);
 
 /* Whether the daemon or a host has its access log there. */

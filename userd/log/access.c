@@ -119,7 +119,7 @@ static size_t write_all(struct tbg_log *l, const char *p, size_t len)
 	return file_write(l, p, len);
 }
 
-static void failing_say(struct tbg_log *l, int err)
+static void failure_log(struct tbg_log *l, int err)
 {
 	if (!l->failing)
 		tbg_report("log: %s: %s; lines are being lost and counted, requests are served: free space, or move the file away and send SIGUSR1",
@@ -146,7 +146,7 @@ static void lines_write(struct tbg_log *l, const char *b, size_t len)
 		l->failing = false;
 		return;
 	}
-	failing_say(l, errno);
+	failure_log(l, errno);
 	if (done)
 		l->torn = b[done - 1] != '\n';
 	for (size_t i = done; i < len; i++)
@@ -283,7 +283,7 @@ static int file_find(const struct tbg_log *l, int *ret_folder)
 	return fd;
 }
 
-static void elsewhere_say(const struct tbg_log *l, int err)
+static void elsewhere_log(const struct tbg_log *l, int err)
 {
 	tbg_notice("log: reopen %s: %s; opened in the folder where it was before: let the daemon's user create files in the new one",
 		l->path, strerror(-err));
@@ -306,7 +306,7 @@ static int file_get(const struct tbg_log *l, int *ret_folder)
 		before = err;
 	}
 	if (fd >= 0 && before)
-		elsewhere_say(l, before);
+		elsewhere_log(l, before);
 	return fd == -EPERM ? err : fd;
 }
 

@@ -106,7 +106,7 @@ static int sites_take(struct tbg_logs *l, const struct tbg_options *o, struct tb
 			continue;
 		own = take(l, site->log_path, site->log_format ?: o->log_format, before, msg);
 		if (!own) {
-			tbg_option_say_at(o, site->log_line, "access-log", msg);
+			tbg_option_log_at(o, site->log_line, "access-log", msg);
 			return -EINVAL;
 		}
 		site->log = own->log;
@@ -126,7 +126,7 @@ int tbg_logs_open(struct tbg_logs **ret, const struct tbg_options *o, struct tbg
 	if (o->access_log)
 		l->main = take(l, o->access_log, o->log_format, before, msg);
 	if (o->access_log && !l->main) {
-		tbg_option_say(o, "access-log", 0, "%s", msg);
+		tbg_option_log(o, "access-log", 0, "%s", msg);
 		err = -EINVAL;
 	}
 	err = err ?: sites_take(l, o, sites, before);

@@ -107,7 +107,7 @@ static int listener_share(struct tbg_server *s, unsigned int nr, int fd)
 		int own = fcntl(fd, F_DUPFD_CLOEXEC, TBG_SERVICE_FDS);
 
 		if (own < 0) {
-			tbg_option_say(&s->opt, "listen", nr, TBG_LISTEN_FAILED,
+			tbg_option_log(&s->opt, "listen", nr, TBG_LISTEN_FAILED,
 				       s->opt.listen_text[nr], strerror(errno));
 			return -1;
 		}
@@ -173,7 +173,7 @@ static int listener_open(struct tbg_server *s, unsigned int nr)
 	}
 	if (fd >= 0)
 		return 0;
-	tbg_option_say(&s->opt, "listen", nr, fd == -EACCES ? LISTEN_FORBIDDEN : TBG_LISTEN_FAILED,
+	tbg_option_log(&s->opt, "listen", nr, fd == -EACCES ? LISTEN_FORBIDDEN : TBG_LISTEN_FAILED,
 		       s->opt.listen_text[nr], strerror(-fd));
 	return fd;
 }
@@ -208,7 +208,7 @@ int tbg_listeners_listen(struct tbg_server *s)
 	for (unsigned int i = 0; i < s->workers_nr; i++)
 		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
 			if (listen(s->workers[i].listeners[j].fd, TBG_BACKLOG)) {
-				tbg_option_say(&s->opt, "listen", j, TBG_LISTEN_FAILED,
+				tbg_option_log(&s->opt, "listen", j, TBG_LISTEN_FAILED,
 					       s->opt.listen_text[j], strerror(errno));
 				return -1;
 			}

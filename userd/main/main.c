@@ -157,7 +157,7 @@ static int threads_start(struct start *t)
 	return 0;
 }
 
-static void ready_say(const struct tbg_server *s)
+static void ready_log(const struct tbg_server *s)
 {
 	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
 	unsigned int nr = tbg_wire_ifaces(s->wire, ifaces);
@@ -407,11 +407,11 @@ static bool control_open(struct start *t)
 		return false;
 	}
 	if (tbg_control_open(&s->control, s, s->opt.control, &t->id, msg, sizeof(msg))) {
-		tbg_option_say(&s->opt, "control", 0, "%s", msg);
+		tbg_option_log(&s->opt, "control", 0, "%s", msg);
 		return false;
 	}
 	if (tbg_admin_open(&s->admin, s, &t->id, msg, sizeof(msg))) {
-		tbg_option_say(&s->opt, "admin", 0, "%s", msg);
+		tbg_option_log(&s->opt, "admin", 0, "%s", msg);
 		return false;
 	}
 	tbg_control_socket(s->control, &folder, &name, &st);
@@ -648,8 +648,8 @@ int main(int argc, char **argv)
 	}
 	served = server_open(&t, sites);
 	if (served) {
-		ready_say(&t.s);
-		tbg_service_say("READY=1");
+		ready_log(&t.s);
+		tbg_service_notify("READY=1");
 		tbg_loop_run(t.s.loop);
 	}
 	server_close(&t);

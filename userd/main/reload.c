@@ -274,7 +274,7 @@ static void read_again(struct tbg_reload *r)
 {
 	if (take(r))
 		return;
-	tbg_service_say("READY=1");
+	tbg_service_notify("READY=1");
 	tbg_report("toboggand: %s: reload failed; keeping the previous configuration",
 		r->s->opt.config);
 }
@@ -394,7 +394,7 @@ static void told(struct tbg_reload *r)
 	if (!r->told)
 		return;
 	r->told = false;
-	tbg_service_say("READY=1");
+	tbg_service_notify("READY=1");
 	tbg_notice("toboggand: %s: reloaded%s%s", r->s->opt.config,
 		   *r->later ? "; from the next start on: " : "", r->later);
 }

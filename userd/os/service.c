@@ -78,7 +78,7 @@ void tbg_service_begin(void)
 	unsetenv("LISTEN_FDNAMES");
 }
 
-void tbg_service_say(const char *state)
+void tbg_service_notify(const char *state)
 {
 	int fd;
 
@@ -98,7 +98,7 @@ void tbg_service_reloading(void)
 
 	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%llu",
 		 (unsigned long long)tbg_mono_ns() / 1000);
-	tbg_service_say(text);
+	tbg_service_notify(text);
 }
 
 void tbg_service_stopping(unsigned int most_ms)
@@ -106,7 +106,7 @@ void tbg_service_stopping(unsigned int most_ms)
 	char text[80];
 
 	snprintf(text, sizeof(text), "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", most_ms * 1000ull);
-	tbg_service_say(text);
+	tbg_service_notify(text);
 }
 
 void tbg_service_beat(uint64_t now_ns)
@@ -114,7 +114,7 @@ void tbg_service_beat(uint64_t now_ns)
 	if (!service.beat_ns || now_ns < service.due_ns)
 		return;
 	service.due_ns = now_ns + service.beat_ns;
-	tbg_service_say("WATCHDOG=1");
+	tbg_service_notify("WATCHDOG=1");
 }
 
 unsigned int tbg_service_sockets(void)

@@ -15,7 +15,7 @@
 void tbg_service_begin(void);
 
 /* "READY=1" and the like; lines. */
-void tbg_service_say(const char *state);
+void tbg_service_notify(const char *state);
 /* With the monotonic time that such a message must carry. */
 void tbg_service_reloading(void);
 /* That the end may take so long, whatever the manager would wait for by itself. */

@@ -172,7 +172,7 @@ void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why)
 {
 	backend_failed(x, why);
 	if (x->upstream->command)
-		tbg_program_say(x, why, strlen(why));
+		tbg_program_log(x, why, strlen(why));
 }
 
 /* What follows CONNECT. */

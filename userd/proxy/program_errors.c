@@ -35,7 +35,7 @@ static size_t printable(const uint8_t *p, size_t len)
 }
 
 /* With nothing in it that a terminal would obey. */
-void tbg_program_say(const struct tbg_transfer *x, const char *b, size_t len)
+void tbg_program_log(const struct tbg_transfer *x, const char *b, size_t len)
 {
 	const struct tbg_pool_command *o = x->upstream->command;
 	const char *kind = !o ? "upstream" : o->kind == TBG_POOL_CGI ? "cgi" : "module";
@@ -77,16 +77,16 @@ static bool rate_takes(const struct tbg_transfer *x)
 	return true;
 }
 
-static void error_say(struct tbg_transfer *x, const char *b, size_t len)
+static void error_log(struct tbg_transfer *x, const char *b, size_t len)
 {
 	x->errors_len += len;
 	if (x->errors_len > ERRORS_MAX)
 		x->errors_cut += len;
 	else if (rate_takes(x))
-		tbg_program_say(x, b, len);
+		tbg_program_log(x, b, len);
 }
 
-static void cut_say(struct tbg_transfer *x)
+static void cut_log(struct tbg_transfer *x)
 {
 	char text[96];
 	int n;
@@ -96,7 +96,7 @@ static void cut_say(struct tbg_transfer *x)
 	n = snprintf(text, sizeof(text), "%llu bytes more of error output are left out of this request's",
 		     (unsigned long long)x->errors_cut);
 	x->errors_cut = 0;
-	tbg_program_say(x, text, n);
+	tbg_program_log(x, text, n);
 }
 
 void tbg_program_errors(struct tbg_transfer *x, bool all)
@@ -113,11 +113,11 @@ void tbg_program_errors(struct tbg_transfer *x, bool all)
 			break;
 		if (lf)
 			max = lf - l->text - at;
-		error_say(x, l->text + at, max);
+		error_log(x, l->text + at, max);
 		at += max + !!lf;
 	}
 	if (all)
-		cut_say(x);
+		cut_log(x);
 	if (at)
 		memmove(l->text, l->text + at, l->len - at);
 	l->len -= at;

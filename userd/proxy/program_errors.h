@@ -9,7 +9,7 @@
 struct tbg_transfer;
 
 /* One line of a server, a program or a module to the log, or about it. */
-void tbg_program_say(const struct tbg_transfer *x, const char *b, size_t len);
+void tbg_program_log(const struct tbg_transfer *x, const char *b, size_t len);
 
 /* Logs the program's error output line by line; all: also a line that has not ended. */
 void tbg_program_errors(struct tbg_transfer *x, bool all);

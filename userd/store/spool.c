@@ -18,7 +18,7 @@
 
 #define ROOM_FIRST 4096
 #define TOTAL_FAILED "toboggand: body-folder %s: %s: the bodies that are held have reached --body-total; requests with more are answered with 503"
-#define SAY_NS	   10000000000ull	/* between two lines of the log */
+#define LOG_INTERVAL_NS	   10000000000ull	/* between two lines of the log */
 
 static _Atomic uint64_t total, total_max = UINT64_MAX;
 
@@ -103,11 +103,11 @@ static int file_open(const char *folder)
 /* Its requests are refused; a line is logged now and then with the reason. */
 static int file_failed(const struct tbg_spool *s, int err)
 {
-	static _Atomic uint64_t said_ns;
-	uint64_t now_ns = tbg_mono_ns(), was_ns = said_ns;
+	static _Atomic uint64_t logged_ns;
+	uint64_t now_ns = tbg_mono_ns(), was_ns = logged_ns;
 
-	if ((!was_ns || now_ns - was_ns >= SAY_NS) &&
-	    atomic_compare_exchange_strong(&said_ns, &was_ns, now_ns))
+	if ((!was_ns || now_ns - was_ns >= LOG_INTERVAL_NS) &&
+	    atomic_compare_exchange_strong(&logged_ns, &was_ns, now_ns))
 		tbg_report(err == -EDQUOT ? TOTAL_FAILED : "toboggand: body-folder %s: %s; requests with long bodies are answered with 503: free space there, or name a folder that can be written",
 			s->folder, strerror(-err));
 	return err;

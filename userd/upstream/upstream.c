@@ -20,7 +20,7 @@
 #include "os/units.h"
 
 #define OWN_BYTES 16	/* of a name that nobody can guess */
-#define SAY_NS	  (10 * 1000000000ll)
+#define LOG_INTERVAL_NS	  (10 * 1000000000ll)
 
 static const struct {
 	const char *name;
@@ -273,8 +273,8 @@ static void backend_follow(struct tbg_backend *b, struct tbg_backend *old)
 	atomic_store(&b->apart_ns, atomic_load(&old->apart_ns));
 	atomic_store(&b->requests, atomic_load(&old->requests));
 	atomic_store(&b->failed, atomic_load(&old->failed));
-	atomic_store(&b->said, atomic_load(&old->said));
-	atomic_store(&b->said_ns, atomic_load(&old->said_ns));
+	atomic_store(&b->logged, atomic_load(&old->logged));
+	atomic_store(&b->logged_ns, atomic_load(&old->logged_ns));
 }
 
 void tbg_upstream_follow(struct tbg_upstream *u, struct tbg_upstream *old)
@@ -357,25 +357,25 @@ struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 
 /*
  * A line for the log: what is worse than the last at once; that it fails still, or is
- * well, no earlier than SAY_NS behind that. Processes of our own have the gateway's.
+ * well, no earlier than LOG_INTERVAL_NS behind that. Processes of our own have the gateway's.
  */
 __attribute__((format(printf, 4, 5)))
-static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_ns,
+static void backend_log(struct tbg_backend *b, enum tbg_news news, uint64_t now_ns,
 			const char *format, ...)
 {
-	uint64_t said_ns = atomic_load(&b->said_ns);
-	uint32_t said = atomic_load(&b->said);
-	bool due = (int64_t)(now_ns - said_ns) >= SAY_NS;
+	uint64_t logged_ns = atomic_load(&b->logged_ns);
+	uint32_t logged = atomic_load(&b->logged);
+	bool due = (int64_t)(now_ns - logged_ns) >= LOG_INTERVAL_NS;
 	enum tbg_report_level level = news == TBG_NEWS_WELL ? TBG_REPORT_NOTICE :
 							     TBG_REPORT_WARNING;
-	bool again = news == TBG_NEWS_FAILED && said == news;
+	bool again = news == TBG_NEWS_FAILED && logged == news;
 	char text[256];
 	va_list args;
 
-	if (b->upstream->command || !(news > said || (due && (again || (said && !news)))) ||
-	    !atomic_compare_exchange_strong(&b->said_ns, &said_ns, now_ns))
+	if (b->upstream->command || !(news > logged || (due && (again || (logged && !news)))) ||
+	    !atomic_compare_exchange_strong(&b->logged_ns, &logged_ns, now_ns))
 		return;
-	atomic_store(&b->said, news);
+	atomic_store(&b->logged, news);
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
@@ -387,14 +387,14 @@ static void backend_say(struct tbg_backend *b, enum tbg_news news, uint64_t now_
 
 void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns)
 {
-	uint32_t said = atomic_load_explicit(&b->said, memory_order_relaxed);
+	uint32_t logged = atomic_load_explicit(&b->logged, memory_order_relaxed);
 
 	if (atomic_load_explicit(&b->failures, memory_order_relaxed))
 		atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
 	/* what a check has found is a check's to take back */
-	if (said && said != TBG_NEWS_SICK &&
+	if (logged && logged != TBG_NEWS_SICK &&
 	    (b->upstream->nr == 1 || !tbg_backend_rests(b, now_ns)))
-		backend_say(b, TBG_NEWS_WELL, now_ns, "answers again");
+		backend_log(b, TBG_NEWS_WELL, now_ns, "answers again");
 }
 
 void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns)
@@ -403,7 +403,7 @@ void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns)
 	bool rested = rest_ns > now_ns;
 
 	atomic_fetch_add_explicit(&b->failed, 1, memory_order_relaxed);
-	backend_say(b, TBG_NEWS_FAILED, now_ns, "%s", why);
+	backend_log(b, TBG_NEWS_FAILED, now_ns, "%s", why);
 	if (atomic_fetch_add(&b->failures, 1) + 1 < TBG_BACKEND_FAILURES)
 		return;
 	/* a failed health check may have set a later end */
@@ -411,7 +411,7 @@ void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns)
 	       !atomic_compare_exchange_weak(&b->rest_ns, &rest_ns, until_ns))
 		;
 	if (!rested && b->upstream->nr > 1)
-		backend_say(b, TBG_NEWS_RESTS, now_ns, "%s; after %u failures in a row it rests",
+		backend_log(b, TBG_NEWS_RESTS, now_ns, "%s; after %u failures in a row it rests",
 			    why, TBG_BACKEND_FAILURES);
 }
 
@@ -422,12 +422,12 @@ void tbg_backend_found(struct tbg_backend *b, unsigned int status, uint64_t now_
 	if (well)
 		atomic_store(&b->failures, 0);
 	atomic_store(&b->rest_ns, well ? 0 : UINT64_MAX);
-	if (well && atomic_load(&b->said) >= TBG_NEWS_RESTS)
-		backend_say(b, TBG_NEWS_WELL, now_ns, "its health check succeeds");
+	if (well && atomic_load(&b->logged) >= TBG_NEWS_RESTS)
+		backend_log(b, TBG_NEWS_WELL, now_ns, "its health check succeeds");
 	else if (!well && status)
-		backend_say(b, TBG_NEWS_SICK, now_ns,
+		backend_log(b, TBG_NEWS_SICK, now_ns,
 			    "its health check got %u; not used until one succeeds", status);
 	else if (!well)
-		backend_say(b, TBG_NEWS_SICK, now_ns,
+		backend_log(b, TBG_NEWS_SICK, now_ns,
 			    "its health check failed; not used until one succeeds");
 }

@@ -65,8 +65,8 @@ struct tbg_backend {
 	_Atomic uint64_t starved_ns;	/* one of them had no process then */
 	_Atomic uint64_t apart_ns;	/* none of them is used twice until then */
 	_Atomic uint64_t requests, failed;
-	_Atomic uint32_t said;		/* enum tbg_news */
-	_Atomic uint64_t said_ns;
+	_Atomic uint32_t logged;	/* enum tbg_news */
+	_Atomic uint64_t logged_ns;
 	uint32_t checked_ms;		/* the rest is health.c's */
 	bool checking;
 };
