@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A hit on its way to the access log: a copy of the request's tuple and text
- * for the ring buffer. Called by the kernel tiers once for each hit that they
- * have sent, while the daemon wants to know. The latency is there: metric.bpf.h.
+ * The event of a hit for the access log: addresses, ports and text of the
+ * request, copied into the ring buffer. The kernel tiers call this once for each
+ * hit that they have sent, if knob->log is set. metric.bpf.h has stored the
+ * latency before.
  */
 #ifndef TBG_LOG_BPF_H
 #define TBG_LOG_BPF_H
 
 #include "maps.bpf.h"
 
-/* The request's client is s->pkt.key.remote, its text s->head, its begin s->now_ns. */
+/*
+ * The client's address is s->pkt.key.remote, the request's text s->head, its arrival
+ * s->now_ns.
+ */
 static __always_inline void tbg_log_hit(struct tbg_scratch *s, enum tbg_tier tier)
 {
 	__u64 size = sizeof(s->event) + s->req.len;

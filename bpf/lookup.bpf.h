@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * From a request in the scratch to the entry and the blob that answer it, or
- * the why that passes it up. The cache as BPF reads it; writes nothing but
- * hit counts.
+ * Looks up the request in the scratch memory: finds the index entry and the
+ * blob that answer it, or the why that passes it up. Writes nothing but hit
+ * counts.
  */
 #ifndef TBG_LOOKUP_BPF_H
 #define TBG_LOOKUP_BPF_H
@@ -23,7 +23,7 @@
 #define TBG_MAY_CLOSE 0
 #endif
 
-/* Whether sock looks up a request of len bytes at all. 0 or a why. */
+/* Whether sock may look up a request of len bytes. Returns 0 or a why. */
 static __always_inline int tbg_sock_may(const struct tbg_knob *knob, __u32 len)
 {
 	if (!knob->answer)
@@ -52,8 +52,8 @@ static __always_inline struct tbg_blob *tbg_blob_get(__u32 id)
 }
 
 /*
- * Whether a part lies where tbg_reply_body() can copy it from: checked before
- * the exchange is claimed, since afterwards there is no way back.
+ * Whether tbg_reply_body() can copy this part: checked before the exchange is
+ * claimed, because a claimed exchange must be sent.
  */
 static __always_inline bool tbg_part_fits(__u32 class, __u32 id,
 					  const struct tbg_part *part)
@@ -89,7 +89,7 @@ static __always_inline void tbg_heat_add(__u32 id)
 		(*heat)++;
 }
 
-/* A hit, on the entry of the identity too: by that it was found. */
+/* Counts a hit, also for the identity variant, whose entry led to this one. */
 static __always_inline void tbg_reply_heat(const struct tbg_reply *r)
 {
 	tbg_heat_add(r->blob);
@@ -97,7 +97,10 @@ static __always_inline void tbg_reply_heat(const struct tbg_reply *r)
 		tbg_heat_add(r->plain);
 }
 
-/* The second whose Date a reply of now carries; 0: nobody keeps the clock. */
+/*
+ * The second that the Date of a reply sent now carries; 0: the daemon has stopped
+ * updating the clock.
+ */
 static __always_inline __u32 tbg_date_now(const struct tbg_knob *knob,
 					  __u64 now_ns)
 {
@@ -106,7 +109,7 @@ static __always_inline __u32 tbg_date_now(const struct tbg_knob *knob,
 	return knob->date[s & (TBG_DATE_RING - 1)].second == s ? s : 0;
 }
 
-/* age in len digits, the first of them in the lowest byte. */
+/* Formats age in len decimal digits, the first digit in the lowest byte. */
 static __always_inline __u64 tbg_age_text(__u64 age, __u32 len)
 {
 	__u64 text = 0;
@@ -120,15 +123,15 @@ static __always_inline __u64 tbg_age_text(__u64 age, __u32 len)
 }
 
 /*
- * The steps of tbg_find(). Global functions: the verifier looks at each once,
- * on its own, instead of at all their combinations.
+ * The steps of tbg_find(). They are global functions, so that the verifier
+ * checks each once, on its own, and not all combinations of their paths.
  */
 __attribute__((noinline)) int tbg_find_parse(struct tbg_scratch *s, __u32 len)
 {
 	return s ? tbg_request_scan(&s->head, &s->scan, len, TBG_MAY_CLOSE, &s->req) : TBG_WHY_OFF;
 }
 
-/* The site of the request's host, into s->vhost. */
+/* Sets s->vhost to the site of the request's host. */
 __attribute__((noinline)) int tbg_find_site(struct tbg_scratch *s)
 {
 	struct tbg_knob *knob = tbg_knob_get();
@@ -158,7 +161,10 @@ __attribute__((noinline)) int tbg_find_site(struct tbg_scratch *s)
 	    !tbg_path_equal(&s->path, host->name, len))
 		return TBG_WHY_HOST;
 known:
-	/* a reload exchanges names: never the one's default for the other's */
+	/*
+	 * a reload replaces the names meanwhile: do not use the old default site with the
+	 * new names
+	 */
 	return *(volatile __u32 *)&knob->hosts == mode ? 0 : TBG_WHY_HOST;
 }
 
@@ -177,7 +183,7 @@ __attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s)
 	return why;
 }
 
-/* Whether the lists deny the client. */
+/* Whether the allow and deny lists deny the client. */
 static __always_inline bool tbg_client_denied(const __u32 address[4])
 {
 	struct tbg_ban_key key = { .bits = 128 };	/* 6.1 takes map keys from the stack only */
@@ -188,7 +194,10 @@ static __always_inline bool tbg_client_denied(const __u32 address[4])
 	return ban && *ban == TBG_BAN_DENY;
 }
 
-/* Whether the client of s->pkt may be answered now: by lists, and by its rate. */
+/*
+ * Whether the allow and deny lists and the request rate permit an answer to the client of
+ * s->pkt now.
+ */
 __attribute__((noinline)) int tbg_find_client(struct tbg_scratch *s)
 {
 	struct tbg_knob *knob = tbg_knob_get();
@@ -233,7 +242,7 @@ __attribute__((noinline)) int tbg_client_charge(struct tbg_scratch *s)
 	return 0;
 }
 
-/* The key of the whole URI, as upstreams are asked for it. */
+/* Makes the key of the whole URI, under which responses of upstreams are published. */
 __attribute__((noinline)) int tbg_find_uri(struct tbg_scratch *s)
 {
 	struct tbg_knob *knob = tbg_knob_get();
@@ -254,7 +263,7 @@ __attribute__((noinline)) int tbg_find_uri(struct tbg_scratch *s)
 	return 0;
 }
 
-/* From there the key of what varies by the request's Accept-Encoding. */
+/* Extends it to the key of a response that varies by the request's Accept-Encoding. */
 __attribute__((noinline)) int tbg_find_vary(struct tbg_scratch *s)
 {
 	struct tbg_knob *knob = tbg_knob_get();
@@ -282,7 +291,7 @@ __attribute__((noinline)) int tbg_find_status(struct tbg_scratch *s,
 			     e->modified_s);
 }
 
-/* The encoding that the request wants, of those in have. */
+/* The encoding in have that the request prefers. */
 __attribute__((noinline)) int tbg_find_encoding(struct tbg_scratch *s, __u32 have)
 {
 	if (!s)
@@ -290,7 +299,7 @@ __attribute__((noinline)) int tbg_find_encoding(struct tbg_scratch *s, __u32 hav
 	return tbg_encoding_choose(&s->head, s->req.ae_off, s->req.ae_len, have);
 }
 
-/* The entry of this encoding under s->key, if it is that text's; or NULL. */
+/* The entry of this encoding under s->key, if its text is the same; else NULL. */
 static __always_inline struct tbg_entry *tbg_entry_get(struct tbg_scratch *s,
 						       __u32 encoding)
 {
@@ -305,9 +314,9 @@ static __always_inline struct tbg_entry *tbg_entry_get(struct tbg_scratch *s,
 }
 
 /*
- * Answers the len bytes in s->head, of the client in s->pkt, from the cache, as
- * of s->now_ns: fills s->req and, of s->reply, what the response is (blob to
- * head_len, date_s, part). Returns 0 or a why.
+ * Looks up the request of len bytes in s->head, from the client in s->pkt, at
+ * the time s->now_ns. Fills s->req and the description of the response in
+ * s->reply (blob to head_len, date_s, part). Returns 0 or a why.
  */
 __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 {

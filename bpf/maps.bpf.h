@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The maps that both kernel tiers use: key, value, its one writer, what happens
- * when it is full. Sizes marked "plan" are set by the daemon before loading. A
- * tier's own are in its maps.bpf.h. Where both are loaded they share these.
+ * The maps that both kernel tiers use. Each comment says: key and value, the
+ * only writer, what happens when the map is full. The daemon sets sizes marked
+ * "plan" before it loads the programs. Maps of one tier alone are in its own
+ * maps.bpf.h. If both tiers are loaded, they share these.
  */
 #ifndef TBG_MAPS_BPF_H
 #define TBG_MAPS_BPF_H
@@ -59,7 +60,10 @@ struct {
 	__type(value, struct tbg_host);
 } tbg_hosts SEC(".maps");
 
-/* Prefix -> TBG_BAN_*. Writer: daemon. Full: not taken, and who gave it is told. */
+/*
+ * Prefix -> TBG_BAN_*. Writer: daemon. Full: the command that adds a prefix fails with a
+ * message.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -69,8 +73,9 @@ struct {
 } tbg_bans SEC(".maps");
 
 /*
- * Buckets of clients' requests, in sets by hash. Writers: BPF and the daemon, see
- * core/bucket.h. Full: the fullest bucket of the set is another client's then.
+ * Token buckets for the request rate of clients, in sets selected by a hash.
+ * Writers: BPF and the daemon, see core/bucket.h. Full: the fullest bucket of the
+ * set is given to the new client.
  */
 tbg_array(tbg_buckets, struct tbg_bucket_set, TBG_BUCKET_SETS, BPF_F_MMAPABLE);
 
@@ -118,7 +123,7 @@ struct {
 /* What is known of a segment's checksum, see wire/answer.bpf.h. */
 enum tbg_checked { TBG_CHECKED_NOT, TBG_CHECKED_SOUND, TBG_CHECKED_SOFT, TBG_CHECKED_WRONG };
 
-/* A segment as parsed; see wire/packet.bpf.h. */
+/* A parsed TCP segment; see wire/packet.bpf.h. */
 struct tbg_pkt {
 	struct tbg_flow_key key;
 	__u32 l3, l4, payload;		/* offsets in the frame */
@@ -135,20 +140,21 @@ struct tbg_pkt {
 	__u8 checked;			/* enum tbg_checked */
 };
 
-/* Who completes the checksums of a reply's segments. */
+/* What completes the checksums of a reply's segments. */
 enum tbg_summed {
 	TBG_SUMMED_HERE = 1,
-	TBG_SUMMED_LATER,		/* a device, or nobody: CHECKSUM_PARTIAL */
+	TBG_SUMMED_LATER,		/* the device, or nothing (loopback): CHECKSUM_PARTIAL */
 };
 
 /*
- * A segment to be built in place of the one that came: a reply, or (to_stack)
- * the acknowledgement that a consumed request carried for the socket.
+ * A segment to be built in place of the received one: a reply to the client,
+ * or (to_stack) the acknowledgement for the socket that the consumed request
+ * carried.
  */
 struct tbg_reply {
 	__u32 blob, gen, part_id;
 	__u32 plain;			/* blob of the resource's identity */
-	__u32 len;			/* bytes of the response as the blob has it */
+	__u32 len;			/* bytes of the response in the blob */
 	__u32 head_len;			/* of them, its head */
 	__u32 first_seq;		/* of its first byte, client's numbers */
 	__u32 acks[2];			/* acknowledged by the last segment: [1] */
@@ -181,8 +187,8 @@ struct tbg_reply {
 #define TBG_HEADS_MAX 100	/* bytes of IPv6's header, and TCP's with all its options */
 
 /*
- * What a request is looked up and answered with. Wire has one for each CPU, alive
- * for one packet; sock has them from the verdict to the expansion.
+ * Scratch memory to look up and answer one request. Wire has one for each CPU and
+ * uses it for one packet; sock keeps one from the verdict to the expansion.
  */
 struct tbg_scratch {
 	struct tbg_event event;		/* followed by the request it is about */
@@ -199,7 +205,7 @@ struct tbg_scratch {
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
 	__u64 bucket_tag;		/* of the client, where it has a rate, */
 	__u32 bucket_set;		/* and where its bucket is */
-	__u8 heads[TBG_HEADS_MAX];	/* IP's and TCP's, of a segment to be put back */
+	__u8 heads[TBG_HEADS_MAX];	/* IP and TCP headers of a segment, to be restored */
 };
 
 static __always_inline struct tbg_knob *tbg_knob_get(void)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A hit as monitoring sees it. Called by the kernel tiers once for each hit
- * that they have sent, before its line for the access log, which takes the
- * latency from here.
+ * Counts a hit for monitoring. The kernel tiers call this once for each hit
+ * that they have sent, before log.bpf.h, which takes the latency from here.
  */
 #ifndef TBG_METRIC_BPF_H
 #define TBG_METRIC_BPF_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Lists of clients: the longest prefix that has an address says whether it is denied.
+ * Allow and deny lists of clients: the longest prefix that contains an address
+ * decides whether the client is denied.
  */
 #ifndef TBG_ABI_BAN_H
 #define TBG_ABI_BAN_H

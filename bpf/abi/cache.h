@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The cache as both sides see it: blobs (whole responses) in mmapped arrays,
- * one array per size class, and the index entries that point at them.
+ * The cache, as shared by the BPF programs and the daemon: blobs (whole
+ * responses) in mmapped arrays, one array per size class, and the index
+ * entries that point at them.
  *
- * Written by the daemon alone; read by the BPF programs. The only words BPF
- * writes are the hit counts in tbg_heat. A published blob is never changed:
- * a new version takes a new slot, and a slot is reused only after
- * TBG_QUARANTINE_S.
+ * Only the daemon writes, the BPF programs read. BPF writes only the hit
+ * counts in tbg_heat. A published blob is never changed: a new version
+ * takes a new slot, and a slot is reused only after TBG_QUARANTINE_S.
  */
 #ifndef TBG_ABI_CACHE_H
 #define TBG_ABI_CACHE_H
@@ -16,20 +16,20 @@
 /* Bytes of the longest canonical path a kernel tier can hold; multiple of 8. */
 #define TBG_PATH_MAX 192
 
-/* Seconds a withdrawn slot rests, longer than any retransmission of it. */
+/* Seconds before a withdrawn slot is reused: longer than any retransmission of its bytes. */
 #define TBG_QUARANTINE_S 60
 
 /*
- * Segments of the longest reply that wire sends, an initial window (RFC 6928),
- * and payload bytes of a segment, whatever the interface's MTU:
- * bpf_skb_change_tail() grows to SKB_MAX_ALLOC, frame headers included. Each costs wire a
- * packet of its own, while the daemon's TCP hands all of them on at once (GSO): measured
- * with full cores, ten cost wire no more than the daemon.
+ * Segments of the longest reply that wire sends, an initial window (RFC 6928), and
+ * payload bytes of a segment, whatever the interface's MTU: bpf_skb_change_tail() grows
+ * to SKB_MAX_ALLOC, frame headers included. Wire sends each segment as a packet of its
+ * own, while the daemon's TCP sends all of them as one GSO packet: measured with
+ * saturated cores, ten segments cost wire no more than the daemon.
  */
 #define TBG_SEG_MAX 10
 #define TBG_SEG_BYTES 15900
 
-/* Bytes of the longest reply that wire sends: abi/conn.h counts what is owed of it. */
+/* Bytes of the longest reply that wire sends: struct tbg_exchange counts them in 16 bits. */
 #define TBG_WIRE_MAX 65535
 
 /* Most digits of an Age that a kernel tier writes: three years. */
@@ -40,8 +40,8 @@
 
 /*
  * Size classes: X(name, bytes of one blob with its struct tbg_blob head,
- * percent of the memory budget). The last holds a body of 64 KiB and what goes
- * with it: a head of 1,424 bytes.
+ * percent of the memory budget). The last holds a body of 64 KiB with a head
+ * of 1,424 bytes.
  */
 #define TBG_CLASS_LIST(X) \
 	X(512,	  512,	 2) \
@@ -64,9 +64,9 @@ enum tbg_class {
 #define TBG_BLOB_SLOT(id)		((id) & 0x0fffffffu)
 
 /*
- * 128-bit keyed hash of the site and a text: of a file its canonical path, of
- * what upstreams answer the request's URI, and its Accept-Encoding where Vary
- * names that (core/key.h).
+ * 128-bit keyed hash of the site and a text. The text is the canonical path
+ * of a file; for a response of an upstream it is the request's URI, and the
+ * request's Accept-Encoding if Vary names that (core/key.h).
  */
 struct tbg_key {
 	__u64 h[2];
@@ -100,7 +100,7 @@ enum tbg_part_id {
 /* Room for a 304: its own 210 bytes, Vary, and 190 of Cache-Control. */
 #define TBG_304_ROOM 432
 
-/* Most bytes of a head: what is patched stands in them. Any that the daemon takes. */
+/* Longest head, of any response that the daemon accepts: what is patched lies within it. */
 #define TBG_HEAD_ROOM 32768
 
 /* Most names of hosts that tbg_hosts holds. */
@@ -108,9 +108,9 @@ enum tbg_part_id {
 
 /*
  * Value of the map of hosts: the site of a name (core/host.h), whose key is that
- * of the name as the path of the host TBG_VHOST_NAMES. An element may be given
- * to another name while a program reads it; tbg_host_seal() of what was read
- * and of the key tells.
+ * of the name as the path of the host TBG_VHOST_NAMES. The kernel may reuse an
+ * element for another name while a program reads it; the program detects this by
+ * tbg_host_seal().
  */
 #define TBG_VHOST_NAMES 0xffffffffu
 
@@ -139,16 +139,16 @@ __u64 tbg_host_seal(const struct tbg_key *key, __u32 vhost)
 	((bytes) - sizeof(struct tbg_blob) - 2 * TBG_SUMS(bytes))
 
 /*
- * One response inside a blob. It begins at data[off] and is len bytes long.
- * The GET and HEAD parts begin at off 0; the 304 part has TBG_304_ROOM bytes of
- * the slot from its off on and is no longer than that (so that the verifier
- * can follow). csum is the 16-bit ones' complement sum (RFC 1071, not inverted, in the
- * packet's byte order, i.e. summed as native 16-bit loads) of those bytes. What
- * the time decides stands at date_off, which may be odd, and is zero in the
- * blob: the Date (TBG_DATE_LEN bytes), or, in a blob with an age_len, that many
- * digits of Age. At least TBG_DATE_LEN bytes of the head follow date_off.
- * tier_off is where the four letters "wire" of Cache-Status stand; other tiers
- * overwrite them in their copy. Both offsets count from off.
+ * One response inside a blob. It begins at data[off] and is len bytes long. The GET
+ * and HEAD parts begin at off 0; the 304 part has TBG_304_ROOM bytes of the slot from
+ * its off on and is no longer than that (so that the verifier can follow). csum is the
+ * 16-bit ones' complement sum (RFC 1071, not inverted, in the packet's byte order,
+ * i.e. summed as native 16-bit loads) of those bytes. The bytes that depend on the
+ * time begin at date_off, which may be odd, and are zero in the blob: the Date
+ * (TBG_DATE_LEN bytes) or, in a blob with an age_len, that many digits of Age. At
+ * least TBG_DATE_LEN bytes of the head follow date_off. tier_off is the offset of the
+ * four letters "wire" in Cache-Status; other tiers overwrite them in their copy. Both
+ * offsets count from off.
  */
 struct tbg_part {
 	__u32 off;
@@ -160,10 +160,10 @@ struct tbg_part {
 };
 
 /*
- * An element of the index may be given to another key while a program reads
- * it (deleted elements of a BPF hash are reused at once), so what was read may
- * mix two entries. A reader therefore answers only if gen and key0 of the blob
- * fit the entry and the key it looked up.
+ * An element of the index may be given to another key while a program reads it
+ * (deleted elements of a BPF hash are reused at once), so a program may read a
+ * mixture of two entries. It therefore answers only if gen and key0 of the
+ * blob match the entry and the key that it looked up.
  */
 struct tbg_blob {
 	__u32 gen;		/* generation of the slot; never 0 when in use */
@@ -176,10 +176,11 @@ struct tbg_blob {
 
 /*
  * Value of the index map. path, the text of the key, is zero-padded to
- * TBG_PATH_MAX and compared in words; etag has its quotes, is strong (or what
- * follows its W/) and zero-padded. Each variant of a resource has an entry of
- * its own. That of identity is found first and says which others there may be;
- * tbg_key_vary() (core/encoding.h) makes their keys from its.
+ * TBG_PATH_MAX and compared in words; etag is zero-padded and includes its
+ * quotes, but not the W/ of a weak one. Each variant of a resource has an
+ * entry of its own. The entry of identity is looked up first and lists the
+ * encodings of the others; tbg_key_vary() (core/encoding.h) makes their
+ * keys from its key.
  */
 struct tbg_entry {
 	__u32 blob;		/* TBG_BLOB_ID */
@@ -198,17 +199,17 @@ struct tbg_entry {
 	__u8 path[TBG_PATH_MAX];
 };
 
-/* Bytes of a blob's head that the time decides. */
+/* Number of bytes in a blob's head that depend on the time. */
 static inline __attribute__((always_inline, unused))
 __u32 tbg_blob_timed(const struct tbg_blob *blob)
 {
 	return blob->age_len ? blob->age_len : TBG_DATE_LEN;
 }
 
-#define TBG_ENTRY_COOKIES 0x1	/* a request with a Cookie is the daemon's */
-#define TBG_ENTRY_PLAIN	0x2	/* not a 200: conditions do not count */
-#define TBG_ENTRY_LISTED 0x8	/* its location has lists of clients: the daemon's to ask */
-#define TBG_ENTRY_CLAIMS 0x4	/* a request that names another scheme or host is the daemon's */
+#define TBG_ENTRY_COOKIES 0x1	/* requests with a Cookie are passed up */
+#define TBG_ENTRY_PLAIN	0x2	/* not a 200: conditional fields are ignored */
+#define TBG_ENTRY_LISTED 0x8	/* its location has allow or deny lists: passed up */
+#define TBG_ENTRY_CLAIMS 0x4	/* requests that name another scheme or host are passed up */
 
 _Static_assert(sizeof(struct tbg_part) == 16, "abi");
 _Static_assert(sizeof(struct tbg_blob) == 64, "abi");

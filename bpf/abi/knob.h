@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the daemon tells the BPF programs while they run: one mmapped element
- * of tbg_knob, written by plain stores of the daemon's control thread alone.
+ * Settings and clock for the running BPF programs: one mmapped element of
+ * tbg_knob. Only the daemon's control thread writes it, by plain stores.
  */
 #ifndef TBG_ABI_KNOB_H
 #define TBG_ABI_KNOB_H
@@ -10,9 +10,9 @@
 #include "types.h"
 
 /*
- * Ring of Date texts by second, so that BPF needs no calendar and a repeated
- * reply can carry the Date of the first. The daemon keeps the next
- * TBG_DATE_AHEAD seconds filled in; past that, BPF passes up (CLOCK).
+ * Ring of Date texts by second: BPF needs no calendar, and a retransmitted
+ * reply carries the Date of the first one. The daemon fills in the next
+ * TBG_DATE_AHEAD seconds; if it stops, BPF passes requests up (CLOCK).
  */
 #define TBG_DATE_RING	256
 #define TBG_DATE_AHEAD	64
@@ -31,18 +31,18 @@ struct tbg_listener {
 	__u16 v6;		/* wildcard of IPv6 (1) or of IPv4 (0) */
 };
 
-/* Where the site of a request is known from. */
-#define TBG_HOSTS_NONE	0	/* one site: no host is looked at */
+/* How the site of a request is found. */
+#define TBG_HOSTS_NONE	0	/* there is one site: Host is ignored */
 #define TBG_HOSTS_ALL	1	/* tbg_hosts holds every name there is */
-#define TBG_HOSTS_SOME	2	/* others, not in it, are the daemon's to know */
+#define TBG_HOSTS_SOME	2	/* names that are not in it may exist: passed up */
 #define TBG_HOSTS_MODES	4
 
-/* Births; on the translated way, all are the kernel's. */
-#define TBG_BIRTHS_KERNEL 0	/* the kernel's, and what filters there; wire takes over */
-#define TBG_BIRTHS_WIRE	1	/* wire's, as soon as it knows what the kernel would offer */
-#define TBG_BIRTHS_NONE	2	/* every connection has a socket and is the kernel's */
+/* Who answers SYNs (births); with translation always the kernel. */
+#define TBG_BIRTHS_KERNEL 0	/* the kernel and its firewall; wire takes over afterwards */
+#define TBG_BIRTHS_WIRE	1	/* wire, as soon as it knows what the kernel would offer */
+#define TBG_BIRTHS_NONE	2	/* the kernel, and wire takes no connection over */
 
-/* Of clients: there are lists of them (tbg_bans), they have a rate (tbg_buckets). */
+/* Checks of clients: allow and deny lists (tbg_bans), a request rate (tbg_buckets). */
 #define TBG_CLIENTS_LISTED 1
 #define TBG_CLIENTS_RATED 2
 
@@ -57,16 +57,16 @@ struct tbg_knob {
 	__u32 mss_max;		/* bytes of an IP packet by the smallest MTU of a route; 0: any */
 	__u8 ttl, hops;		/* of packets that wire sends, IPv4 and IPv6 */
 	__u8 no_df;		/* IPv4 without path MTU discovery */
-	__u8 vrfs;		/* 1: some interface is in one, see tbg_vrfs */
+	__u8 vrfs;		/* 1: some interface is in a VRF, see tbg_vrfs */
 	__u32 reply_max;	/* --wire-size: bytes of the longest reply, head included; 0: any */
-	__u32 held;		/* 1: wire answers nothing, whatever sock does */
+	__u32 held;		/* 1: wire answers nothing; sock may */
 	__u32 clients;		/* TBG_CLIENTS_*: what to check before a client is answered */
 	__u32 crowd_most;	/* connections of a client at once; 0: not counted */
 	__u32 challenge_ms;	/* between two challenges of a connection, at least */
 	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */
 	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */
-	struct tbg_rate rate;	/* of each client */
+	struct tbg_rate rate;	/* request rate of each client */
 	__u64 ports[65536 / 64]; /* bitmap by port number, host order */
 	struct tbg_listener listener[TBG_LISTENER_MAX];
 	struct tbg_date date[TBG_DATE_RING];

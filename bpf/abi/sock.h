@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A connection of the sock tier as both sides see it: an element of the mmapped
- * array tbg_sock_conns. Counts are of bytes of a stream, or of hits, modulo
- * 2^32. BPF writes its half under the socket's lock, so that no two of its
- * programs do at a time.
+ * A connection of the sock tier, as shared by the BPF programs and the daemon:
+ * an element of the mmapped array tbg_sock_conns. Counts are of bytes of a
+ * stream, or of hits, modulo 2^32. BPF writes its members under the socket's
+ * lock, so only one of its programs does at a time.
  *
  *     sock may answer  <=>  passed == taken, and the socket has all answers to
  *                           that: sent == written + written by hits
  *
- * The daemon says so just before its last send, so the second half is asked of
- * the socket, once (settled); later the hits on their way would blur it.
+ * The daemon publishes word just before its last send, so the second condition
+ * is checked on the socket, once (settled): later, hits under way would change
+ * the counts.
  */
 #ifndef TBG_ABI_SOCK_H
 #define TBG_ABI_SOCK_H
@@ -21,18 +22,18 @@
 #define TBG_SOCK_BROKEN	0x2	/* bytes are lost, or too many unread: reset when it closes */
 #define TBG_SOCK_FIN	0x4	/* the client's side has ended */
 
-/* Bytes of a request that sock answers, at least: what it puts in its place has room. */
+/* Shortest request that sock answers: what replaces it must fit. */
 #define TBG_SOCK_REQ_MIN 27
 
 struct tbg_sock_conn {
-	/* the daemon's */
+	/* written by the daemon */
 	__u64 word;		/* TBG_CONN_WORD of what the daemon has answered */
 	__u32 received;		/* bytes read from the socket */
 	__u32 shut;		/* 1: no more hits; it is about to close */
 	__u32 released;		/* 1: it has closed; the slot may be used again */
-	__u32 worker;		/* whose ring tells of it */
-	__u32 quiet;		/* 1: tell when something comes for the daemon; BPF: told */
-	/* BPF's */
+	__u32 worker;		/* whose ring buffer reports it */
+	__u32 quiet;		/* 1: report when data arrives for the daemon; BPF clears it then */
+	/* written by BPF */
 	__u32 wire;		/* 1 + slot of the connection's flow; 0: it has none */
 	__u64 cookie;		/* of the socket; 0: slot is free */
 	__u64 seen_ns;		/* CLOCK_MONOTONIC of the last hit */

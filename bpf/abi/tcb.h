@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * A connection that wire owns: its transmission control block (RFC 9293 3.3.1)
- * in the place of a socket. BPF makes it when the client has proved its address
- * and deletes it when the connection is over, or the kernel's; the daemon reads
- * it, gives idle connections back to it, and sweeps what nobody ended. There is
- * one numbering: the client's.
+ * in place of a socket. BPF creates it when the client has proved its address
+ * and deletes it when the connection ends or is the kernel's. The daemon reads
+ * it, gives idle connections back to it, and sweeps those that time out. All
+ * sequence numbers are those that the client sees.
  *
  *     idle  <=>  the next byte of the client's stream is the segment's first,
  *                and all that was sent is acknowledged
@@ -15,7 +15,10 @@
 #include "ask.h"
 #include "conn.h"
 
-/* The ends of a connection, and the VRF that they are in: index of its device, or 0. */
+/*
+ * Addresses and ports of a connection, and the VRF that they belong to: index of its
+ * device, or 0.
+ */
 struct tbg_tcb_key {
 	struct tbg_flow_key flow;
 	__u32 vrf;
@@ -23,13 +26,13 @@ struct tbg_tcb_key {
 
 #define TBG_VRFS_MAX 1024	/* interfaces in VRFs */
 
-/* Addresses of clients: as many leading bits of one, IPv4 mapped into IPv6. */
+/* A prefix of clients' addresses: that many leading bits, IPv4 mapped into IPv6. */
 struct tbg_way_key {
 	__u32 bits;
 	__u32 remote[4];
 };
 
-/* The interfaces by one of which the kernel answers them; 0: there is no further one. */
+/* The interfaces by which the kernel's routes reach these clients; unused elements are 0. */
 #define TBG_WAY_IFACES 4
 
 struct tbg_way {
@@ -47,12 +50,12 @@ struct tbg_above_key {
 
 /* X(name, what `toboggan connections` calls it) */
 #define TBG_TCB_LIST(X) \
-	X(OPEN,		"open")		/* wire's: hits are answered */ \
-	X(GIVING,	"giving back")	/* the daemon is letting its socket go */ \
-	X(HANDED,	"handed over")	/* the kernel makes, or has, its socket */ \
-	X(LAST_ACK,	"last-ack")	/* the client has closed, and we */ \
+	X(OPEN,		"open")		/* wire owns it and answers hits */ \
+	X(GIVING,	"giving back")	/* the daemon is closing its socket */ \
+	X(HANDED,	"handed over")	/* the kernel creates or has its socket */ \
+	X(LAST_ACK,	"last-ack")	/* the client has closed, then we */ \
 	X(FIN_WAIT,	"fin-wait")	/* we have closed, the client has not */ \
-	X(TIME_WAIT,	"time-wait")	/* both have, we first: a tombstone */
+	X(TIME_WAIT,	"time-wait")	/* both have closed, we first */
 
 enum tbg_tcb_state {
 #define X(name, text) TBG_TCB_##name,
@@ -64,9 +67,9 @@ enum tbg_tcb_state {
 /* Flags beside TBG_FLOW_TS and TBG_FLOW_V6 */
 #define TBG_TCB_SACK	0x02	/* both sides use selective acknowledgements */
 #define TBG_TCB_WSCALE	0x04	/* both sides scale their windows */
-#define TBG_TCB_ECN	0x08	/* agreed on; wire itself never sends ECT */
-#define TBG_TCB_LOSSY	0x10	/* a reply was lost: the next request is the kernel's */
-#define TBG_TCB_HELD	0x40	/* a socket there may be the one that is being let go */
+#define TBG_TCB_ECN	0x08	/* negotiated; wire itself never sends ECT */
+#define TBG_TCB_LOSSY	0x10	/* a reply was lost: the next request is handed over */
+#define TBG_TCB_HELD	0x40	/* an existing socket may be the one that is being closed */
 #define TBG_TCB_DF	0x80	/* packets are sent with DF */
 
 struct tbg_tcb {
@@ -78,49 +81,53 @@ struct tbg_tcb {
 	__u32 tsval;		/* newest TSval sent */
 	__u32 tsrecent;		/* newest TSval of the client */
 	__u32 flowinfo;		/* IPv6: first word of the header, as sent */
-	__u32 ifindex;		/* where its last segment came in */
-	__u32 repeat_ms;	/* since when resent counts; of the reply itself: when it left */
-	__u32 seen_ms;		/* CLOCK_MONOTONIC of the last segment that counts */
+	__u32 ifindex;		/* interface on which its last segment arrived */
+	__u32 repeat_ms;	/* start of the count in resent; TBG_FRESH: the reply's */
+	__u32 seen_ms;		/* CLOCK_MONOTONIC of the last acceptable segment */
 	__u32 born_ms;
 	__u32 told_ms;		/* of the last challenge ACK (RFC 5961 7) */
 	__u32 answers;		/* requests that wire has answered */
 	__u16 win;		/* raw window field that we advertise, network order */
 	__u16 mss;		/* payload bytes per segment, options deducted */
 	__u16 peer_mss;		/* as the client's SYN says */
-	__u16 resent;		/* segments of the last reply sent again lately; TBG_FRESH */
+	__u16 resent;		/* segments retransmitted since repeat_ms; or TBG_FRESH */
 	__u8 wscale;		/* shift of the client's window field, << 4: of ours */
 	__u8 flags;
 	__u8 ttl;
 	__u8 tos;
 	__u8 dups;		/* duplicate ACKs in a row, without SACK */
 	__u8 state;		/* enum tbg_tcb_state */
-	__u8 tries;		/* times that our timer has sent again what is sent last */
-	__u8 undone;		/* GIVING: a segment went to the socket meanwhile */
-	__u16 mac[3];		/* where its segments come from */
-	__u16 own[3];		/* and the interface's own address in them */
-	__u16 vlan;		/* VLAN that they are tagged with, network order; 0: none */
-	__u8 fails;		/* HANDED: times that the kernel has lost a plain segment */
+	__u8 tries;		/* retransmissions by our timer without progress */
+	__u8 undone;		/* GIVING: a segment has gone to the socket meanwhile */
+	__u16 mac[3];		/* source address of its frames */
+	__u16 own[3];		/* their destination address: the interface's own */
+	__u16 vlan;		/* VLAN tag of these frames, network order; 0: none */
+	__u8 fails;		/* HANDED: plain segments that the kernel has dropped */
 	__u8 tried;		/* HANDED: TBG_HAND_* of the last one; OPEN: TBG_TCB_COUNTED */
 	struct tbg_exchange last;
 };
 
-#define TBG_HAND_PLAIN	0x01	/* nothing about it that the kernel could drop it for */
-#define TBG_HAND_KNOWN	0x02	/* conntrack took it for one of an established connection */
-#define TBG_TCB_COUNTED	0x80	/* among its client's, in tbg_crowds */
+#define TBG_HAND_PLAIN	0x01	/* the kernel has no reason to drop it */
+#define TBG_HAND_KNOWN	0x02	/* conntrack matched it to an established connection */
+#define TBG_TCB_COUNTED	0x80	/* counted among the connections of its client in tbg_crowds */
 
 /* A client in the counts of connections: the bits of its address that name it. */
 struct tbg_crowd_key {
 	__u64 address[2];
 };
 
-#define TBG_CROWDS_MAX	65536	/* clients with a connection of wire's, where they are counted */
+#define TBG_CROWDS_MAX	65536	/* clients that have connections of wire and are counted */
 
-/* The client's request, sent again so often without a socket: the connection is reset. */
+/*
+ * After this many retransmissions of the request without a socket the connection is reset
+ * the connection.
+ */
 #define TBG_HAND_TRIES	5
 
 /*
- * What a listener offers in a SYN-ACK, learned of the kernel's own half-open requests:
- * wire offers the same. Kind of a SYN: which of these options it has.
+ * What a listener offers in a SYN-ACK. It is learned from the kernel's own half-open
+ * requests, and wire offers the same. The kind of a SYN is the set of these options
+ * that it has.
  */
 #define TBG_OFFER_TS	 0x01
 #define TBG_OFFER_WSCALE 0x02
@@ -135,32 +142,32 @@ struct tbg_offer_key {
 };
 
 struct tbg_offer {
-	__u32 window;		/* of the SYN-ACK: not scaled */
+	__u32 window;		/* of the SYN-ACK, unscaled */
 	__u32 learned_ms;	/* CLOCK_MONOTONIC */
-	__u8 kind;		/* TBG_OFFER_* of them that the kernel agrees to */
+	__u8 kind;		/* TBG_OFFER_* that the kernel accepts */
 	__u8 wscale;
 	__u8 pad[2];
 };
 
-/* An offer this old lets one SYN go to the kernel, to be learned again. */
+/* Age at which an offer is learned again: one SYN goes to the kernel. */
 #define TBG_OFFER_MS	1000
 
-/* What the daemon asks tbg_push to do, in cb[0], with a segment as of the client's. */
-#define TBG_PUSH_AGAIN	1	/* send again what is not acknowledged */
-#define TBG_PUSH_FIN	2	/* close an idle connection, or send our FIN again */
+/* What tbg_push has to do, in cb[0]; its input is a segment as if sent by the client. */
+#define TBG_PUSH_AGAIN	1	/* retransmit unacknowledged bytes */
+#define TBG_PUSH_FIN	2	/* close an idle connection, or retransmit our FIN */
 #define TBG_PUSH_RST	3	/* reset */
 #define TBG_PUSH_ASK	4	/* could wire answer the request that the segment carries? */
-#define TBG_PUSH_GIVE	5	/* that, and the connection with it: its socket is idle */
-#define TBG_PUSH_ANSWER	6	/* that socket is gone: the reply */
-#define TBG_PUSH_WHY	TBG_ASK_WHY	/* what would be counted for the request it carries? */
+#define TBG_PUSH_GIVE	5	/* the same, and own the connection again: its socket is idle */
+#define TBG_PUSH_ANSWER	6	/* that socket is closed: send the reply */
+#define TBG_PUSH_WHY	TBG_ASK_WHY	/* what would be counted for the request in the segment? */
 
-/* Times that it sends again what is not acknowledged before it resets: 50 s. */
+/* Retransmissions by the timer before the connection is reset: 50 s. */
 #define TBG_PUSH_TRIES	8
 
-/* Since when our own timer takes a reply for lost, and then twice as long each time. */
+/* First timeout of the retransmission timer; it doubles each time. */
 #define TBG_DUE_MS	200
 
-/* A reply that is lost for as long may have gone by a way that is no more the client's. */
+/* A reply unacknowledged for this long may have left by an outdated route. */
 #define TBG_ASTRAY_MS	3000
 
 _Static_assert(sizeof(struct tbg_tcb_key) == 40, "abi");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The authority that a Host field names (RFC 9110 7.2), as the fast grammar knows it: what
- * is certainly one. Called by request.h. What may be one all the same is the daemon's.
+ * The authority in a Host field (RFC 9110 7.2), as the fast grammar accepts it: only what
+ * is certainly valid. Called by request.h. Doubtful values are passed up to the daemon.
  */
 #ifndef TBG_CORE_AUTHORITY_H
 #define TBG_CORE_AUTHORITY_H
@@ -10,7 +10,7 @@
 
 #define TBG_HOST_MAX	255	/* bytes of the Host value */
 
-/* Bytes that may not stand in a host: of [ ] (v6: all ones) or of a name. */
+/* Bytes that are not allowed in a host: in [ ] (v6: all ones) or in a name. */
 __tbg_inline __u64 tbg_host_marks(__u64 w, __u64 v6)
 {
 	__u64 x = tbg_or(w, 0x20 * TBG_ONES);
@@ -28,7 +28,7 @@ struct tbg_groups {
 	__u64 at, end;
 	__u32 digits;			/* of the group so far */
 	__u32 colons, doubles;		/* doubles: a colon behind a colon */
-	__u32 pair;			/* that was the last byte but for digits */
+	__u32 pair;			/* the last byte that is no digit was such a pair */
 	__u32 wrong;
 };
 
@@ -48,7 +48,7 @@ static __attribute__((unused)) long tbg_groups_step(__u32 i, void *arg)
 		g->pair = i && !g->digits;
 		g->doubles += g->pair;
 		g->digits = 0;
-	} else {		/* nor one colon at the begin */
+	} else {		/* nor a single colon at the beginning */
 		g->wrong |= c == '.' || ++g->digits > 4 || (i == 1 && g->colons);
 	}
 	return 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Buckets of tokens as every tier counts them. A bucket is the time until which its
- * client's requests are paid for (the generic cell rate algorithm, ITU-T I.371), so that
- * it fills by itself, and one that is full may be forgotten. Several CPUs may change one
- * at a time; a charge is never lost.
+ * Token buckets, the same for every tier. A bucket is a point in time: up to then the
+ * client's requests are paid for (the generic cell rate algorithm, ITU-T I.371). So it
+ * fills by itself, and a full one may be reused. Several CPUs may change a bucket at the
+ * same time; no charge is lost.
  */
 #ifndef TBG_CORE_BUCKET_H
 #define TBG_CORE_BUCKET_H
@@ -24,7 +24,7 @@ __tbg_inline __u64 tbg_bucket_charged(__u64 until_ns, __u64 gap_ns, __u64 now_ns
 	return (until_ns > now_ns ? until_ns : now_ns) + gap_ns;
 }
 
-/* The client of an address (IPv4 as IPv6 maps it): the bits that name it, as in memory. */
+/* The bits of an address (IPv4 mapped into IPv6) that identify a client, as in memory. */
 __tbg_inline void tbg_rate_client(const struct tbg_rate *rate, const __u32 address[4],
 				  __u64 ret[2])
 {
@@ -37,8 +37,9 @@ __tbg_inline void tbg_rate_client(const struct tbg_rate *rate, const __u32 addre
 }
 
 /*
- * The client of an address (IPv4 as IPv6 maps it), under a secret key: its tag, and
- * *ret_set. Clients of one tag share a bucket; nobody can look for another's.
+ * The tag of the client with this address (IPv4 mapped into IPv6), by a secret key,
+ * and its set in *ret_set. Clients with the same tag share a bucket; without the
+ * key none can search for such an address.
  */
 __tbg_inline __u64 tbg_bucket_tag(const __u64 key[2], const struct tbg_rate *rate,
 				  const __u32 address[4], __u32 *ret_set)
@@ -68,7 +69,7 @@ __tbg_inline __u64 tbg_bucket_tag(const __u64 key[2], const struct tbg_rate *rat
 	return v0 | 1;
 }
 
-/* ns until the client may ask again; 0: now. Charges nothing. */
+/* Nanoseconds until the client may send the next request; 0: now. Charges nothing. */
 __tbg_inline __u64 tbg_bucket_look(const struct tbg_bucket_set *s, __u64 tag,
 				   const struct tbg_rate *rate, __u64 now_ns)
 {
@@ -82,7 +83,7 @@ __tbg_inline __u64 tbg_bucket_look(const struct tbg_bucket_set *s, __u64 tag,
 	return tbg_bucket_wait(until_ns, rate->slack_ns, now_ns);
 }
 
-/* The place of the client's bucket: its own, or that which is the fullest. */
+/* Index of the client's bucket in its set: its own, or else the fullest. */
 __tbg_inline __u32 tbg_bucket_place(const struct tbg_bucket_set *s, __u64 tag)
 {
 	__u64 least = ~0ull, until_ns;
@@ -102,7 +103,10 @@ __tbg_inline __u32 tbg_bucket_place(const struct tbg_bucket_set *s, __u64 tag)
 	return ret;
 }
 
-/* The bucket at that place becomes the client's, full, if it is not: no other's debt. */
+/*
+ * Makes the bucket at that index the client's: a full one, without the debt of another
+ * client.
+ */
 __tbg_inline void tbg_bucket_claim(struct tbg_bucket *b, __u64 tag)
 {
 	if (*(volatile __u64 *)&b->tag == tag)
@@ -111,7 +115,10 @@ __tbg_inline void tbg_bucket_claim(struct tbg_bucket *b, __u64 tag)
 	*(volatile __u64 *)&b->tag = tag;
 }
 
-/* A request that is answered, whatever the bucket says: a debt is paid by time. */
+/*
+ * Charges a request that is answered, even if the bucket is empty: the debt is paid by
+ * time.
+ */
 __tbg_inline void tbg_bucket_charge(struct tbg_bucket *b, __u64 gap_ns, __u64 now_ns)
 {
 	__u64 was = *(volatile __u64 *)&b->until_ns;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Conditional requests for GET and HEAD (RFC 9110 13.2.2), as far as a kernel
- * tier evaluates them: a list of entity tags or "*", or an IMF-fixdate. What it
- * makes of them, tbg_conditions_eval() (userd/http/reply.c) makes of them too; all
- * else is the daemon's.
+ * Conditional requests for GET and HEAD (RFC 9110 13.2.2), as far as a kernel tier
+ * evaluates them: a list of entity tags or "*", or an IMF-fixdate.
+ * tbg_conditions_eval() (userd/http/reply.c) gives the same result for them;
+ * everything else is passed up.
  */
 #ifndef TBG_CORE_CONDITIONAL_H
 #define TBG_CORE_CONDITIONAL_H
@@ -12,7 +12,7 @@
 #include "request.h"
 
 #define TBG_TAG_MAX 64		/* bytes of a tag with its quotes, without W/ */
-#define TBG_TAG_STEPS 128	/* tags and stretches between them */
+#define TBG_TAG_STEPS 128	/* tags and separators between them */
 
 struct tbg_tags {
 	const struct tbg_head *h;
@@ -23,8 +23,8 @@ struct tbg_tags {
 };
 
 /*
- * Where the tag, whose quote is at off, ends: behind its other quote. 0: a tag
- * that only the daemon judges.
+ * The end of the tag whose opening quote is at off: behind its closing quote.
+ * 0: a tag for the daemon alone.
  */
 __tbg_inline __u64 tbg_tag_end(const struct tbg_head *h, __u64 off)
 {
@@ -68,7 +68,7 @@ __tbg_inline int tbg_tag_equal(const struct tbg_tags *t, __u64 off, __u64 n)
 	return !diff;
 }
 
-/* One tag, or what stands between two. 1: t->status is known. */
+/* Reads one tag or one separator. Returns 1 if t->status is known. */
 static __attribute__((unused)) long tbg_tag_step(__u32 i, void *arg)
 {
 	struct tbg_tags *t = arg;
@@ -135,9 +135,9 @@ __tbg_inline int tbg_tags_match(const struct tbg_head *h, __u64 off, __u64 len,
 }
 
 /*
- * Which status the request wants of an entry with this strong, quoted,
+ * The status of the answer from an entry with this strong, quoted,
  * zero-padded etag and this Last-Modified (seconds since 1970): 200, 304, or
- * -TBG_WHY_CONDITION where only the daemon can tell.
+ * -TBG_WHY_CONDITION if only the daemon can decide.
  */
 __tbg_inline int tbg_condition(const struct tbg_head *h,
 			       const struct tbg_req *req, const __u8 etag[40],

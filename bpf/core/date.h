@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The seconds of an IMF-fixdate (RFC 9110 5.6.7), for conditions that compare
- * dates. A strict subset of tbg_date_parse() (userd/os/clock.c): what is a date
- * here is the same one there; the two obsolete formats are the daemon's alone,
- * and so are dates with the name of another day.
+ * dates. A strict subset of tbg_date_parse() (userd/os/clock.c), with the same
+ * result. The two obsolete formats, and dates with the wrong name of the day,
+ * are for the daemon alone.
  */
 #ifndef TBG_CORE_DATE_H
 #define TBG_CORE_DATE_H
@@ -12,7 +12,7 @@
 
 #define TBG_THREE(a, b, c) TBG_CHARS(a, b, c, 0, 0, 0, 0, 0)
 
-/* 1 to 12; 0: no month's name. name: its three letters. */
+/* The month 1 to 12 of three letters; 0: not a month. */
 __tbg_inline __u32 tbg_date_month(__u64 name)
 {
 	switch (name) {
@@ -32,7 +32,7 @@ __tbg_inline __u32 tbg_date_month(__u64 name)
 	return 0;
 }
 
-/* 0, Sunday, to 6; 7: no day's name. */
+/* The day of the week, Sunday 0 to 6; 7: not a day. */
 __tbg_inline __u32 tbg_date_weekday(__u64 name)
 {
 	switch (name) {
@@ -47,7 +47,7 @@ __tbg_inline __u32 tbg_date_weekday(__u64 name)
 	return 7;
 }
 
-/* Number of the two digits that begin at byte i of w. */
+/* Value of the two digits at byte i of w. */
 __tbg_inline __u32 tbg_date_two(__u64 w, __u32 i)
 {
 	return (w >> i * 8 & 15) * 10 + (w >> (i * 8 + 8) & 15);
@@ -79,8 +79,8 @@ __tbg_inline __u32 tbg_date_month_days(__u32 year, __u32 month)
 }
 
 /*
- * The date in the len bytes at off, in *ret_s since 1970. 1: so it is; 0: it is
- * in no such format, or there is no such day.
+ * Parses the date in the len bytes at off into *ret_s, seconds since 1970.
+ * Returns 1, or 0 for another format or a day that does not exist.
  */
 __tbg_inline int tbg_date_load(const struct tbg_head *h, __u64 off, __u32 len,
 			       __s64 *ret_s)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which variant of a resource answers an Accept-Encoding (RFC 9110 12.5.3):
- * the one of the highest quality, of equal ones that which is smallest as a rule.
- * The value is as it came; an element that is not understood counts as a coding
- * that nobody has or, if it begins with one of ours, as one that is not wanted.
+ * Selects the variant of a resource by Accept-Encoding (RFC 9110 12.5.3): the one
+ * with the highest quality; among equal ones the coding that is usually smallest.
+ * The value is as received. An element that is not understood counts as an
+ * unknown coding or, if it begins with one of ours, as a refused one.
  */
 #ifndef TBG_CORE_ENCODING_H
 #define TBG_CORE_ENCODING_H
@@ -11,9 +11,9 @@
 #include "span.h"
 
 #define TBG_CODING_ANY	TBG_ENCODING_NR		/* "*" */
-#define TBG_CODING_NONE	(TBG_ENCODING_NR + 1)	/* one that we do not know */
+#define TBG_CODING_NONE	(TBG_ENCODING_NR + 1)	/* an unknown coding */
 
-/* Qualities are kept in 12 bits each, in thousandths and one more; 0: not said. */
+/* Qualities take 12 bits each: thousandths plus one; 0: not given. */
 #define TBG_QUALITY_BITS	12
 #define TBG_QUALITY_ONE		1000
 #define TBG_QUALITY(all, coding) \
@@ -25,10 +25,10 @@ struct tbg_codings {
 	const struct tbg_head *h;
 	__u64 off, end;
 	__u64 said;		/* qualities by coding */
-	__u64 skip;		/* 1: up to the next comma nothing counts */
+	__u64 skip;		/* 1: ignore everything up to the next comma */
 };
 
-/* Spaces and tabs at off: where they end; at most seven of them. */
+/* The end of the spaces and tabs at off, at most seven of them. */
 __tbg_inline __u64 tbg_coding_space(const struct tbg_head *h, __u64 off)
 {
 	__u64 w, marks;
@@ -86,7 +86,7 @@ __tbg_inline __u64 tbg_coding_quality(__u64 w, __u64 *ret_len)
 	return value ? 0 : TBG_QUALITY_ONE;
 }
 
-/* What ends an element stands at off: the end of the value, or a comma. */
+/* Whether an element ends at off: at a comma or the end of the value. */
 __tbg_inline int tbg_coding_ends(const struct tbg_codings *c, __u64 off)
 {
 	tbg_keep(off);
@@ -101,7 +101,7 @@ __tbg_inline int tbg_coding_named(const struct tbg_codings *c, __u64 off)
 	       c->h->b[off] == ',' || c->h->b[off] == ';';
 }
 
-/* The quality that the parameter at off says: 1000 without one, 0 if it is none. */
+/* The quality in the parameter at off: 1000 without one, 0 if it is invalid. */
 __tbg_inline __u64 tbg_coding_weight(struct tbg_codings *c, __u64 off)
 {
 	__u64 w, len, ret;
@@ -124,7 +124,7 @@ __tbg_inline __u64 tbg_coding_weight(struct tbg_codings *c, __u64 off)
 	return tbg_coding_ends(c, off) ? ret : 0;
 }
 
-/* One element, or a word of what is passed over. 1: the value has ended. */
+/* Reads one element, or one word of a skipped one. Returns 1 at the end of the value. */
 __tbg_inline int tbg_coding_scan(struct tbg_codings *c)
 {
 	__u64 off = c->off, w, marks, nr, coding;
@@ -153,7 +153,7 @@ __tbg_inline int tbg_coding_scan(struct tbg_codings *c)
 	nr = marks ? tbg_mark_first(marks) : 8;
 	nr = tbg_opaque(nr, w) & 15;
 	coding = tbg_coding_of((w | 0x20 * TBG_ONES) & tbg_word_low(nr));
-	/* the longest name of ours fills the word: a longer one begins like it */
+	/* our longest name fills the word: a longer name may begin with it */
 	if (!marks && !tbg_coding_named(c, off + 8))
 		coding = TBG_CODING_NONE;
 	coding = tbg_opaque(coding, w);
@@ -164,7 +164,7 @@ __tbg_inline int tbg_coding_scan(struct tbg_codings *c)
 	return 0;
 }
 
-/* Some of them for bpf_loop(): a return is dear where the kernel guards it. */
+/* Several steps in one call of bpf_loop(): returns are expensive with return thunks. */
 static __attribute__((unused)) long tbg_coding_step(__u32 i, void *arg)
 {
 	__u32 k;
@@ -180,9 +180,9 @@ static __attribute__((unused)) long tbg_coding_step(__u32 i, void *arg)
 }
 
 /*
- * The encoding of the variant that answers the value of len bytes at off, of
- * those in have (1 << enum tbg_encoding; identity always is). A client that
- * refuses all there are gets identity.
+ * The encoding in have (bits 1 << enum tbg_encoding; identity is always
+ * included) that the Accept-Encoding value of len bytes at off selects. A
+ * client that refuses all of them gets identity.
  */
 __tbg_inline int tbg_encoding_choose(const struct tbg_head *h, __u64 off,
 				     __u64 len, __u32 have)
@@ -191,7 +191,7 @@ __tbg_inline int tbg_encoding_choose(const struct tbg_head *h, __u64 off,
 		TBG_ENCODING_GZIP, TBG_ENCODING_ZSTD, TBG_ENCODING_BR,
 	};
 	__u64 w = tbg_word(h->b), most, quality, any;
-	/* 6.1 looks at a step once: what it knows to be zero, it would keep so */
+	/* 6.1 checks a step once: a member that it knows to be zero would stay zero for it */
 	struct tbg_codings c = {
 		.h = h, .off = off, .end = off + len,
 		.said = tbg_opaque(0, w), .skip = tbg_opaque(0, w),
@@ -201,7 +201,7 @@ __tbg_inline int tbg_encoding_choose(const struct tbg_head *h, __u64 off,
 
 	tbg_loop(TBG_REQ_MAX / TBG_CODING_STEPS, tbg_coding_step, &c);
 	any = TBG_QUALITY(c.said, TBG_CODING_ANY);
-	/* identity, unless spoken of, is better than nothing only */
+	/* identity, unless it is mentioned, is the last choice */
 	most = TBG_QUALITY(c.said, TBG_ENCODING_IDENTITY);
 	if (!most)
 		most = any ? any : 1;
@@ -218,7 +218,7 @@ __tbg_inline int tbg_encoding_choose(const struct tbg_head *h, __u64 off,
 	return ret;
 }
 
-/* The key of a variant, from that of the resource, which is identity's. */
+/* The key of a variant, made from the key of the resource, which is that of identity. */
 __tbg_inline void tbg_key_vary(struct tbg_key *key, __u64 encoding)
 {
 	key->h[0] ^= encoding * 0x9e3779b97f4a7c15ull;

@@ -8,7 +8,7 @@
 
 #include "span.h"
 
-/* expires_ns ~0: good until withdrawn. At its expiry an entry is stale. */
+/* expires_ns ~0: fresh until withdrawn. At its expiry an entry is stale. */
 __tbg_inline int tbg_fresh(__u64 expires_ns, __u64 now_ns)
 {
 	return now_ns < expires_ns;

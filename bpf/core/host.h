@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * From the Host value of a request to the name that selects its site: lower
- * case, without port and without one final dot. What this makes of a value,
- * tbg_host_name() (userd/site/site.c) makes of it too.
+ * case, without port and without one final dot. tbg_host_name()
+ * (userd/site/site.c) gives the same result.
  */
 #ifndef TBG_CORE_HOST_H
 #define TBG_CORE_HOST_H
 
 #include "key.h"
 
-/* Letters A to Z as a to z. */
+/* Maps letters A to Z to a to z. */
 __tbg_inline __u64 tbg_word_lower(__u64 w)
 {
 	return w | (tbg_mark_range(w, 'A', 'Z') & TBG_MARKS) >> 2;
 }
 
-/* Bytes of len at off, which tbg_host_check() has accepted, without the port. */
+/*
+ * Length without the port of the value of len bytes at off, which tbg_host_check() has
+ * accepted.
+ */
 __tbg_inline __u64 tbg_host_len(const struct tbg_head *h, __u64 off, __u64 len)
 {
 	__u64 end = off + len, w, digits;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * From a request's path to the key of the cache's index: the path in words,
- * and SipHash-1-3 (Aumasson and Bernstein; the rounds of the kernel's
- * HalfSipHash cousin and of Rust) with 128 bits of output over it. The key of
- * the hash is secret, so no client can choose paths that collide; an entry's
- * path is compared all the same.
+ * Makes the key of the cache's index from a request's path: SipHash-1-3
+ * (Aumasson and Bernstein) of the path in words, with 128 bits of output. The
+ * hash's own key is secret, so no client can choose paths that collide; the
+ * path of an entry is compared nevertheless.
  *
  * Cost is proportional to the path's length, not to TBG_PATH_MAX.
  */
@@ -41,8 +40,9 @@ __tbg_inline int tbg_path_load(const struct tbg_head *h, __u32 off, __u32 len,
 #define TBG_URI_MAX (TBG_PATH_MAX - 8)
 
 /*
- * Behind the first to bytes of *ret the len bytes at from, and zeros to the end
- * of the last word. The length of all, or -TBG_WHY_PATH: more than TBG_URI_MAX.
+ * Appends the len bytes at from to the first `to` bytes of *ret, and zeros up
+ * to the end of the last word. Returns the total length, or -TBG_WHY_PATH if it
+ * exceeds TBG_URI_MAX.
  */
 __tbg_inline int tbg_text_add(const struct tbg_head *h, __u64 from, __u32 len,
 			      __u64 to, struct tbg_path *ret)
@@ -61,7 +61,7 @@ __tbg_inline int tbg_text_add(const struct tbg_head *h, __u64 from, __u32 len,
 		tbg_word_put((__u8 *)ret->w + to, tbg_word(h->b + from + i * 8));
 		to += 8;
 	}
-	/* what the last word has beyond the text */
+	/* bytes of the last word beyond the text */
 	i = n / 8;
 	tbg_keep(i);	/* the bound is for the verifier */
 	if (i < TBG_PATH_MAX / 8)
@@ -70,8 +70,8 @@ __tbg_inline int tbg_text_add(const struct tbg_head *h, __u64 from, __u32 len,
 }
 
 /*
- * The text of a URI: its authority, and behind it the len bytes at off that are
- * the target. Its length, or -TBG_WHY_PATH. In BPF *ret belongs in a map.
+ * Makes the text of a URI: its authority, then the target, len bytes at off.
+ * Returns its length, or -TBG_WHY_PATH. In BPF *ret belongs in a map.
  */
 __tbg_inline int tbg_uri_load(const struct tbg_head *h, __u32 host_off,
 			      __u32 host_len, __u32 off, __u32 len,
@@ -83,8 +83,9 @@ __tbg_inline int tbg_uri_load(const struct tbg_head *h, __u32 host_off,
 }
 
 /*
- * The text of what varies by Accept-Encoding, from that of its URI, uri_len bytes
- * in *ret: a space, and the field's len bytes at off as they came. As above.
+ * Extends the text of a URI, uri_len bytes in *ret, for a response that varies by
+ * Accept-Encoding: a space and the value of the field, len bytes at off, as
+ * received. Returns as above.
  */
 __tbg_inline int tbg_uri_vary(const struct tbg_head *h, __u32 off, __u32 len,
 			      __u32 uri_len, struct tbg_path *ret)

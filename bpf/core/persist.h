@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How a connection goes on behind an answer, and the line of the answer's head for it
- * (RFC 9112 9.3, 9.6): one text for the daemon and for wire, which puts it in front of
- * the empty line that ends the head.
+ * Whether a connection persists after an answer, and the Connection line of the answer
+ * (RFC 9112 9.3, 9.6): the same text for the daemon and for wire, which inserts it
+ * before the empty line that ends the head.
  */
 #ifndef TBG_CORE_PERSIST_H
 #define TBG_CORE_PERSIST_H

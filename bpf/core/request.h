@@ -10,7 +10,7 @@
  *
  * Where a tier can end a connection, also HTTP/1.0, and "Connection: close".
  *
- * It reads words of eight bytes and never trusts what stands behind len.
+ * It reads words of eight bytes and never relies on the bytes behind len.
  */
 #ifndef TBG_CORE_REQUEST_H
 #define TBG_CORE_REQUEST_H
@@ -47,7 +47,7 @@ struct tbg_req {
 	__u16 ae_off, ae_len;		/* Accept-Encoding; 0, 0: none */
 };
 
-/* Fields that may stand once; TBG_REQ_COOKIE and _CLAIM are kept among them. */
+/* Bits of fields that may occur once; TBG_REQ_COOKIE and _CLAIM are kept among them. */
 #define TBG_SEEN_COOKIE	TBG_REQ_COOKIE
 #define TBG_SEEN_CLAIM	TBG_REQ_CLAIM
 #define TBG_SEEN_HOST	0x10
@@ -58,13 +58,14 @@ struct tbg_req {
 #define TBG_SEEN_LENGTH	0x200
 
 /*
- * The parser's working memory, which is the caller's: what the verifier does not
- * know of a stack it does not compare either, whichever way a line went.
+ * The parser's working memory, provided by the caller: the verifier tracks the
+ * values on a stack and would walk each combination of them, but not those in a
+ * map.
  */
 struct tbg_scan {
 	__u64 off;			/* of the line to look at next */
-	__u64 from;			/* the value, if it counts, begins */
-	__u64 at;			/* a long value goes on; 0: there is none */
+	__u64 from;			/* start of the value, if the field matters */
+	__u64 at;			/* where a long value continues; 0: none */
 	__u64 class;			/* enum tbg_field, of that line */
 	__u64 len;
 	__u64 seen;
@@ -76,16 +77,16 @@ struct tbg_scan {
 
 #define TBG_SCAN_DONE	TBG_WHY_NR
 
-/* What a step of bpf_loop() is told. */
+/* Argument of a step of bpf_loop(). */
 struct tbg_walk {
 	const struct tbg_head *h;
 	struct tbg_scan *s;
 };
 
 /*
- * The first byte of w that may not stand in a path: marks. Letters, digits,
- * "&'()*+,-./:;_" are tested for always, the rarer "!$=@~" only where something
- * else than a space stands first.
+ * Marks the bytes of w that are not allowed in a path; the first mark is exact.
+ * Letters, digits and "&'()*+,-./:;_" are always tested; the rarer "!$=@~" only
+ * if the first marked byte is no space.
  */
 __tbg_inline __u64 tbg_path_marks(__u64 w)
 {
@@ -152,8 +153,9 @@ __tbg_inline __u64 tbg_text_marks(__u64 w, int query)
 }
 
 /*
- * Looks for the first such byte in steps * 32 bytes from *at on. 1: *at is where
- * it is; 0: *at is where to go on. TBG_REQ_MAX or more: nowhere.
+ * Looks for the first such byte in steps * 32 bytes from *at on. 1: *at is its
+ * offset; 0: continue at *at, where TBG_REQ_MAX or more means that there is
+ * none.
  */
 __tbg_inline int tbg_text_end(const struct tbg_head *h, __u32 steps, int query,
 			      __u64 *at)
@@ -171,7 +173,7 @@ __tbg_inline int tbg_text_end(const struct tbg_head *h, __u32 steps, int query,
 		TBG_UNROLLED
 		for (k = 0; k < 32; k += 8) {
 			w = tbg_word(b + k);
-			noise = w + TBG_ONES;	/* of use in the test as well */
+			noise = w + TBG_ONES;	/* used in the test as well */
 			marks = tbg_text_marks(w, query) & TBG_MARKS;
 			if (marks) {
 				*at = tbg_opaque(p + k, noise) +
@@ -233,9 +235,9 @@ __tbg_inline int tbg_request_line(const struct tbg_head *h, struct tbg_scan *s)
 }
 
 /*
- * What a field of this name means here. name: the first eight bytes in lower
- * case, zero-padded; nl: bytes of the name; w1, w2: its next words, lower
- * case, with whatever follows.
+ * The class of the field with this name. name: the first eight bytes in
+ * lower case, zero-padded; nl: length of the name; w1, w2: its next words in
+ * lower case, with whatever follows.
  */
 enum tbg_field {
 	TBG_FIELD_HARMLESS = 0,
@@ -295,7 +297,7 @@ __tbg_inline enum tbg_field tbg_field_class(__u64 name, __u64 nl, __u64 w1,
 	case TBG_CHARS('e', 'x', 'p', 'e', 'c', 't', 0, 0):
 	case TBG_CHARS('p', 'r', 'a', 'g', 'm', 'a', 0, 0):
 		return TBG_FIELD_DAEMON;
-	/* Whatever begins like these. */
+	/* Fields whose names begin like these. */
 	case TBG_CHARS('t', 'r', 'a', 'i', 'l', 'e', 'r', 0):
 	case TBG_CHARS('t', 'r', 'a', 'n', 's', 'f', 'e', 'r'):
 	case TBG_CHARS('c', 'a', 'c', 'h', 'e', '-', 'c', 'o'):
@@ -311,8 +313,8 @@ __tbg_inline enum tbg_field tbg_field_class(__u64 name, __u64 nl, __u64 w1,
 }
 
 /*
- * The first byte of w that may not stand in a name: marks. What may are letters,
- * in lower case in x, "-", and digits, which are rare.
+ * Marks the bytes of w that are not allowed in a name; the first mark is exact.
+ * Allowed are letters (in lower case in x), "-" and digits, which are rare.
  */
 __tbg_inline __u64 tbg_name_marks(__u64 w, __u64 x, int digits)
 {
@@ -324,11 +326,11 @@ __tbg_inline __u64 tbg_name_marks(__u64 w, __u64 x, int digits)
 }
 
 /*
- * The length of the name at b, with digits or without: up to what may not stand
- * in it. There is no such byte: TBG_NAME_MAX + 1, without digits 0. *ret_name is
- * its first eight bytes, lower case, zero-padded; *ret_last, where its last word
- * begins: what is scanned from there need not wait for the name, if noise, for
- * tbg_opaque(), is at hand before it.
+ * The length of the name at b, with digits or without: up to the first byte that
+ * is not allowed. Without such a byte: TBG_NAME_MAX + 1, or 0 without digits.
+ * *ret_name: its first eight bytes, lower case, zero-padded. *ret_last: where
+ * its last word begins, so that the scan behind it does not depend on the name;
+ * noise is for tbg_opaque().
  */
 __tbg_inline __u64 tbg_name_scan(const __u8 *b, int digits, __u64 noise,
 				 __u64 *ret_name, __u64 *ret_last)
@@ -357,9 +359,10 @@ __tbg_inline __u64 tbg_name_scan(const __u8 *b, int digits, __u64 noise,
 }
 
 /*
- * Whether the n bytes at from are a Connection that keeps it as it is: what
- * browsers send, and Java's offer of h2c, which nobody takes up (RFC 9110 7.8).
- * Both are looked for in lower case: what that confuses with them is no text.
+ * Whether the n bytes at from are a Connection value that changes nothing:
+ * keep-alive of browsers, and Java's offer of h2c, which is not accepted (RFC
+ * 9110 7.8). They are compared in lower case; what this confuses with them are
+ * control bytes, no text.
  */
 __tbg_inline int tbg_conn_keeps(const struct tbg_head *h, __u64 from, __u64 n)
 {
@@ -373,7 +376,10 @@ __tbg_inline int tbg_conn_keeps(const struct tbg_head *h, __u64 from, __u64 n)
 	       ((tbg_word(h->b + from + 15) | low) == TBG_TEXT("settings"));
 }
 
-/* The Connection in the n bytes at from, which then counts in s->flags. 0, or 1: FIELD. */
+/*
+ * Takes the Connection value of n bytes at from into s->flags. Returns 0, or 1 for the
+ * why FIELD.
+ */
 __tbg_inline int tbg_conn_keep(const struct tbg_head *h, struct tbg_scan *s, __u64 from,
 			       __u64 n)
 {
@@ -390,7 +396,7 @@ __tbg_inline int tbg_conn_keep(const struct tbg_head *h, struct tbg_scan *s, __u
 	return 0;
 }
 
-/* Keeps the value in from..end of a field that counts. 0, or 1: FIELD. */
+/* Keeps the value in from..end of a field that matters. Returns 0, or 1 for the why FIELD. */
 __tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
 				__u64 end)
 {
@@ -430,7 +436,7 @@ __tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
 		bit = TBG_SEEN_AE;
 		s->ae = w;
 		break;
-	case TBG_FIELD_LENGTH:	/* none: what some send with a GET */
+	case TBG_FIELD_LENGTH:	/* zero: some clients send it with a GET */
 		bit = TBG_SEEN_LENGTH;
 		if (end - from != 1 || h->b[from] != '0')
 			return 1;
@@ -447,8 +453,8 @@ __tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
 }
 
 /*
- * The line at off, of which nl bytes may be a name: s->why of what is no field, or
- * not yet.
+ * Sets s->why for the line at off, whose first nl bytes may be a name, if it is no
+ * field or incomplete.
  */
 __tbg_inline void tbg_line_other(const struct tbg_head *h, struct tbg_scan *s,
 				 __u64 off, __u64 nl)
@@ -467,9 +473,9 @@ __tbg_inline void tbg_line_other(const struct tbg_head *h, struct tbg_scan *s,
 }
 
 /*
- * The value, from at on: where the next line begins, be it behind len. 0: there is
- * none, s->why; or this is a long one, s->at, so that the verifier need not walk
- * the longest value within every line.
+ * Scans the value from at on. Returns where the next line begins, possibly behind
+ * len. 0: the value is wrong (s->why), or long and continues at s->at; so the
+ * verifier need not walk the longest value for every line.
  */
 __tbg_inline __u64 tbg_value_scan(const struct tbg_head *h, struct tbg_scan *s,
 				  __u64 at)
@@ -497,7 +503,7 @@ __tbg_inline __u64 tbg_value_scan(const struct tbg_head *h, struct tbg_scan *s,
 	return at + 2;
 }
 
-/* The line at off; as tbg_value_scan(). */
+/* Scans the line at off; returns as tbg_value_scan(). */
 __tbg_inline __u64 tbg_line_scan(const struct tbg_head *h, struct tbg_scan *s,
 				 __u64 off)
 {
@@ -531,7 +537,7 @@ other:
 	return 0;
 }
 
-/* Some lines for bpf_loop(): a return is dear where the kernel guards it. */
+/* Several lines in one call of bpf_loop(): returns are expensive with return thunks. */
 static __attribute__((unused)) long tbg_line_step(__u32 i, void *arg)
 {
 	const struct tbg_walk *walk = arg;
@@ -558,7 +564,7 @@ static __attribute__((unused)) long tbg_line_step(__u32 i, void *arg)
 	return 0;
 }
 
-/* tbg_request_parse(), and for a tier that can end connections. */
+/* As tbg_request_parse(); may_close: for a tier that can end connections. */
 __tbg_inline int tbg_request_scan(const struct tbg_head *h, struct tbg_scan *s,
 				  __u32 len, int may_close, struct tbg_req *ret)
 {
@@ -604,7 +610,7 @@ __tbg_inline int tbg_request_parse(const struct tbg_head *h, struct tbg_scan *s,
 	return tbg_request_scan(h, s, len, 0, ret);
 }
 
-/* How the connection goes on behind the answer to a request with these flags. */
+/* Whether the connection persists after the answer to a request with these flags. */
 __tbg_inline enum tbg_persist tbg_request_persist(__u32 flags)
 {
 	if (flags & TBG_REQ_CLOSE || (flags & TBG_REQ_OLD && !(flags & TBG_REQ_KEEP)))

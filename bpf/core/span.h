@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the core stands on: fixed buffers, word loads, bounded loops. The core
+ * The basis of the core: fixed buffers, word loads, bounded loops. The core
  * is pure functions compiled three ways: into the BPF programs, the daemon
  * and the tests. Nothing here may call anything, allocate, or read past a
  * buffer's stated size.
@@ -35,10 +35,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define tbg_loop(nr, fn, arg) bpf_loop(nr, fn, arg, 0)
 
 /*
- * v, but the verifier no longer knows anything about it. Where many ways meet
- * that differ only in what is known about a number, it would walk all that
- * follows once for each; after this, once. noise: a word of the request, or
- * whatever else it does not know; v waits for it.
+ * Returns v, but the verifier no longer knows anything about it. Where many
+ * paths meet that differ only in what is known about a number, it would walk
+ * all that follows once for each; after this call, once. noise: any value
+ * unknown to the verifier, such as a word of the request; the result depends
+ * on it, so it must be computed before.
  */
 __tbg_inline __u64 tbg_opaque(__u64 v, __u64 noise)
 {
@@ -47,9 +48,9 @@ __tbg_inline __u64 tbg_opaque(__u64 v, __u64 noise)
 }
 
 /*
- * Keeps v in one register, and where it comes from from clang: so the bound that
- * the verifier sees checked is on the number that is used, loops make no second,
- * unchecked copy of it, and no check is undone by reasoning that the verifier does
+ * Keeps v in one register and hides its origin from clang. So the bound that the
+ * verifier has seen applies to the number that is used: clang makes no second,
+ * unchecked copy of it, and removes no check by reasoning that the verifier does
  * not follow (clang <= 16).
  */
 #define tbg_keep(v) asm volatile("" : "+r"(v))
@@ -127,12 +128,12 @@ __tbg_inline void tbg_word_put(__u8 *p, __u64 w)
 }
 #endif
 
-/* Of a word and a constant, for which no register is kept. */
+/* For a word and a constant, without a register for the constant. */
 TBG_FOLD(tbg_sum, +)
 TBG_FOLD(tbg_or, |)
 TBG_FOLD(tbg_xor, ^)
 
-/* Before a loop: whether clang may unroll it, which is what BPF has to know. */
+/* To be put before a loop: whether clang may unroll it; only in BPF does this matter. */
 #ifdef __clang__
 #define TBG_ROLLED	_Pragma("clang loop unroll(disable)")
 #define TBG_UNROLLED	_Pragma("clang loop unroll(full)")
@@ -156,29 +157,29 @@ __tbg_inline __u64 tbg_word_low(__u32 n)
 	return n >= 8 ? ~0ull : (1ull << (n * 8)) - 1;
 }
 
-/* Of marks, of which there must be some: all bits of the bytes up to the first. */
+/* All bits of the bytes up to the first mark; marks must not be zero. */
 __tbg_inline __u64 tbg_mark_upto(__u64 marks)
 {
 	return marks ^ (marks - 1);
 }
 
 /*
- * Number k of the first marked byte. The product is c << (8k + 8), less c; its top
- * byte is the one of c that stands at 48 - 8k, less a borrow, for which there is
- * a one in it; of k in 7 it is that of -c.
+ * Index k of the first marked byte. The product is (c << (8k + 8)) - c. Its top
+ * byte is the byte of c at bit 48 - 8k minus a borrow, for which c has a one more
+ * there; for k = 7 it is the top byte of -c.
  */
 __tbg_inline __u32 tbg_mark_first(__u64 marks)
 {
 	return tbg_mark_upto(marks) * 0x0121416181a1c1ull >> 61;
 }
 
-/* Bytes of at least lo, which is in 1..0x7f; bits below bit 7 are noise. */
+/* Marks bytes of at least lo, which is in 1..0x7f; bits below bit 7 are undefined. */
 __tbg_inline __u64 tbg_mark_from(__u64 w, __u32 lo)
 {
 	return tbg_sum(w, (0x80 - lo) * TBG_ONES);
 }
 
-/* Bytes from lo to hi, both in 1..0x7e. */
+/* Marks bytes from lo to hi, both in 1..0x7e. */
 __tbg_inline __u64 tbg_mark_range(__u64 w, __u32 lo, __u32 hi)
 {
 	return (w + (0x80 - lo) * TBG_ONES) & ~(w + (0x7f - hi) * TBG_ONES);
@@ -190,15 +191,15 @@ __tbg_inline __u64 tbg_mark_within(__u64 w, __u32 lo, __u32 hi)
 	return tbg_mark_from(w, lo) ^ tbg_mark_from(w, hi + 1);
 }
 
-/* Bytes other than c. */
+/* Marks bytes other than c. */
 __tbg_inline __u64 tbg_mark_not(__u64 w, __u32 c)
 {
 	return tbg_xor(w, c * TBG_ONES) + 0x7f * TBG_ONES;
 }
 
 /*
- * Bytes outside lo..0x7e, lo at most 0x21: ends of lines, what is no text, 8-bit
- * bytes. Exact up to the first of them; bits below bit 7 are noise.
+ * Marks bytes outside lo..0x7e, lo at most 0x21: line ends, control characters,
+ * 8-bit bytes. Exact up to the first of them; bits below bit 7 are undefined.
  */
 __tbg_inline __u64 tbg_mark_below(__u64 w, __u32 lo)
 {

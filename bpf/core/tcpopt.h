@@ -19,8 +19,9 @@
 #define TBG_OPT_ODD	0x20	/* unknown to us, or malformed */
 
 /*
- * Options as read, and what they say. One struct so that BPF can keep it all
- * in a map value, where the verifier does not track the walk's position.
+ * The bytes of the options, and what is parsed from them. One struct, so
+ * that BPF can keep all of it in a map value, where the verifier does not
+ * track the position.
  */
 struct tbg_tcpopt {
 	__u8 opt[TBG_OPT_BUF];	/* in: the options, len bytes of them */
