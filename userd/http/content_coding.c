@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Codings by libdeflate, brotli and zstd, at levels that take a worker a few
- * milliseconds for the largest object there is, and no more than a few MiB of
- * memory for the largest text: each is compressed once.
+ * Codings by libdeflate, brotli and zstd. The levels take a worker a few
+ * milliseconds for the largest object, and a few MiB of memory for the
+ * largest text. Each text is compressed once.
  */
 #include "http/content_coding.h"
 
@@ -55,7 +55,7 @@ enum tbg_encoding tbg_encode_choose(const struct tbg_slice *accept,
 {
 	struct tbg_head head;
 
-	/* a longer value is not looked at, as a request of its length by wire */
+	/* a longer value is ignored, as wire passes up a request of its length */
 	if (!have || !accept->text || accept->len > TBG_REQ_MAX)
 		return TBG_ENCODING_IDENTITY;
 	memcpy(head.b, accept->text, accept->len);
@@ -63,7 +63,7 @@ enum tbg_encoding tbg_encode_choose(const struct tbg_slice *accept,
 	return tbg_encoding_choose(&head, 0, accept->len, have);
 }
 
-/* Besides text/ and whatever ends in +xml or +json. */
+/* In addition to text/ and types that end in +xml or +json. */
 static const char *const types[] = {
 	"application/javascript", "application/json", "application/manifest+json",
 	"application/rtf", "application/vnd.ms-fontobject", "application/wasm",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The one table of header names: what each is called, and what holds for each wherever
- * a head is read, passed on, stored or made. A rule about names is a flag here; a
- * set of names with a flag is tbg_names_with(), which compiles to a constant.
- * Included by http/header.h alone.
+ * The one table of header names, with the rules for each when a head is read,
+ * forwarded, stored or generated. A rule about names is a flag here; tbg_names_with()
+ * gives the set of names with a flag, and compiles to a constant. Included by
+ * http/header.h alone.
  */
 #ifndef TBG_USERD_FIELD_NAMES_H
 #define TBG_USERD_FIELD_NAMES_H
@@ -13,23 +13,26 @@
 
 enum tbg_name_flag {
 	TBG_HOP = 1 << 0,	/* hop by hop (RFC 9110 7.6.1): neither stored nor sent on */
-	TBG_FRAMING = 1 << 1,	/* frames the message, or is of its connection: the daemon's own */
+	TBG_FRAMING = 1 << 1,	/* about framing or the connection: the daemon writes its own */
 	TBG_ONCE = 1 << 2,	/* a request that repeats it is refused */
 	TBG_CGI_ONCE = 1 << 3,	/* a program's answer that repeats it is refused (RFC 3875 6.3) */
 	TBG_LIST = 1 << 4,	/* of a request: its lines are one list (RFC 9110 5.3) */
 	TBG_CONDITION = 1 << 5,	/* of a request (RFC 9110 13.1) */
-	TBG_OF_ORIGIN = 1 << 6,	/* a condition that the origin alone evaluates */
+	TBG_OF_ORIGIN = 1 << 6,	/* a condition that only the origin evaluates */
 	TBG_ADDED = 1 << 7,	/* of a request to an upstream: the daemon writes it */
 	TBG_CONTENT = 1 << 8,	/* of the content of one message (RFC 9530 2, RFC 9110 14.4) */
 	TBG_NO_TRAILER = 1 << 9,	/* with HOP, CONDITION, ADDED, FRAME: RFC 9110 6.5.1 */
 	TBG_SET_HERE = 1 << 10,	/* with FRAME: the setting `headers` may not set it */
-	TBG_WIRE = 1 << 11,	/* may change what a GET gets: bpf/core/request.h must know it */
+	TBG_WIRE = 1 << 11,	/* may change a GET's answer: bpf/core/request.h must know it */
 };
 
-/* Of a module's fetch: the mark, '-', how many modules fetch from each other. */
+/*
+ * Field of a module's fetch: the mark, '-', the number of modules that fetch from each
+ * other.
+ */
 #define TBG_DEPTH_FIELD	"X-Toboggan-Depth"
 
-/* X(name, text, flags): the names that somebody here asks for, at most 63. */
+/* X(name, text, flags): the names that the daemon looks for, at most 63. */
 #define TBG_NAME_LIST(X) \
 	X(ACCEPT_ENCODING, "Accept-Encoding", TBG_LIST | TBG_WIRE) \
 	X(ACCEPT_RANGES, "Accept-Ranges", TBG_SET_HERE) \
@@ -39,7 +42,7 @@ enum tbg_name_flag {
 	X(CACHE_CONTROL, "Cache-Control", TBG_NO_TRAILER | TBG_SET_HERE | TBG_WIRE) \
 	X(CACHE_STATUS, "Cache-Status", TBG_SET_HERE) \
 	X(CDN_CACHE_CONTROL, "CDN-Cache-Control", 0) \
-	/* no field, but what Connection has in it beside names of fields */ \
+	/* no field, but an option of Connection */ \
 	X(CLOSE, "Close", TBG_HOP) \
 	X(CONNECTION, "Connection", TBG_HOP | TBG_FRAMING | TBG_WIRE) \
 	X(CONTENT_DIGEST, "Content-Digest", TBG_CONTENT) \
@@ -83,7 +86,7 @@ enum tbg_name_flag {
 	X(TE, "TE", TBG_HOP | TBG_FRAMING | TBG_WIRE) \
 	X(TRAILER, "Trailer", TBG_FRAMING | TBG_WIRE) \
 	X(TRANSFER_ENCODING, "Transfer-Encoding", TBG_HOP | TBG_FRAMING | TBG_ONCE | TBG_WIRE) \
-	/* what wire leaves out: an offer that nobody takes up (RFC 9110 7.8) */ \
+	/* ignored by wire: an offer that may be declined (RFC 9110 7.8) */ \
 	X(UPGRADE, "Upgrade", TBG_HOP | TBG_FRAMING) \
 	X(VARY, "Vary", TBG_NO_TRAILER | TBG_SET_HERE) \
 	X(VIA, "Via", TBG_ADDED) \
@@ -103,7 +106,7 @@ enum tbg_name {
 
 _Static_assert(TBG_NAME_NR <= 64, "a set of names is a word");
 
-/* Sets of them: TBG_NAME_BIT(DATE) | TBG_NAME_BIT(AGE) */
+/* Sets of names: TBG_NAME_BIT(DATE) | TBG_NAME_BIT(AGE) */
 #define TBG_NAME_BIT(name) (1ull << TBG_NAME_##name)
 
 static inline bool tbg_name_in(enum tbg_name id, uint64_t set)
@@ -111,7 +114,7 @@ static inline bool tbg_name_in(enum tbg_name id, uint64_t set)
 	return set >> id & 1;
 }
 
-/* The names with any of these flags. */
+/* The set of names with any of these flags. */
 static inline __attribute__((always_inline, const)) uint64_t tbg_names_with(unsigned int any)
 {
 #define X(name, text, flags) | ((flags) & any ? TBG_NAME_BIT(name) : 0)

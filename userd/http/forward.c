@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Fields are dropped by name, all else is passed on as it came and in its
- * order. What we say of the client ourselves replaces what the client said,
- * but for the lists that hops add to.
+ * Fields are dropped by name; all others are forwarded unchanged and in
+ * their order. Fields that the daemon writes about the client replace the
+ * client's own, except lists to which each hop appends.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "http/freshness.h"
 
 #define BIT(name) TBG_NAME_BIT(name)
-#define OPTIONS_MAX 64		/* of a connection: each field is compared with each */
+#define OPTIONS_MAX 64		/* options of Connection: each is compared with each field */
 
 /* Named by a Connection field of these lines. */
 static bool connection_names(const struct tbg_fields *fields, struct tbg_slice name)
@@ -19,7 +19,7 @@ static bool connection_names(const struct tbg_fields *fields, struct tbg_slice n
 	return tbg_fields_have(fields, TBG_NAME_CONNECTION, name);
 }
 
-/* Whether a Connection field names any that would not be dropped anyway. */
+/* Whether a Connection field names a field that would not be dropped anyway. */
 static bool names_others(const struct tbg_fields *fields)
 {
 	const struct tbg_field_line *f = NULL;
@@ -32,7 +32,7 @@ static bool names_others(const struct tbg_fields *fields)
 	return false;
 }
 
-/* Whether a quoted string is open at its end: what follows would be part of that. */
+/* Whether a quoted string is unterminated: appended text would become part of it. */
 static bool open_quoted(struct tbg_slice v)
 {
 	bool quoted = false;
@@ -57,7 +57,7 @@ bool tbg_forward_odd(struct tbg_slice name)
 	return false;
 }
 
-/* A list field with all that its lines have; one element more is to follow. */
+/* Writes a list field with the elements of all its lines; one more element follows. */
 static void list_begin(struct tbg_lines *ret, const struct tbg_forward *f,
 		       enum tbg_name id, struct tbg_slice name)
 {
@@ -84,7 +84,7 @@ static void via_add(struct tbg_lines *ret, const struct tbg_forward *f)
 	tbg_lines_text(ret, "\r\n");
 }
 
-/* The last element, which is the nearest hop's, of a field that is sent on; len 0: none. */
+/* The last element of a forwarded field, added by the nearest hop; len 0: none. */
 static struct tbg_slice claim(const struct tbg_fields *fields, enum tbg_name id)
 {
 	struct tbg_slice one, ret = { NULL, 0 };
@@ -109,7 +109,7 @@ struct tbg_slice tbg_forward_host(const struct tbg_fields *fields)
 	return claim(fields, TBG_NAME_X_FORWARDED_HOST);
 }
 
-/* The client as Forwarded names it (RFC 7239 6): an IPv6 address in quotes. */
+/* Writes the client in the form of Forwarded (RFC 7239 6): an IPv6 address in quotes. */
 static void forwarded_add(struct tbg_lines *ret, const struct tbg_forward *f)
 {
 	struct tbg_slice host = tbg_forward_host(f->fields);
@@ -158,7 +158,7 @@ bool tbg_forward_drops(const struct tbg_forward *f, const struct tbg_field_line 
 	uint64_t drops = tbg_names_with(TBG_HOP) | BIT(CONTENT_LENGTH) |
 			 (f->expect ? 0 : BIT(EXPECT)) |
 			 (f->framing == TBG_FRAMING_CHUNKED ? 0 : BIT(TRAILER)) |
-			 /* nobody else is to learn the mark, and to pass for a fetch */
+			 /* the mark is secret: with it anyone passes for a module */
 			 (f->depth ? 0 : BIT(DEPTH)) | (f->refreshes ? BIT(CACHE_CONTROL) : 0) |
 			 (f->unconditional ? CONDITIONS : 0);
 
@@ -185,7 +185,7 @@ static void request_connection(struct tbg_lines *ret, const struct tbg_forward *
 	}
 }
 
-/* One hop fewer (RFC 9110 7.6.2); what is no number is as it was. */
+/* Decrements the number of hops (RFC 9110 7.6.2); anything but a number is unchanged. */
 static void hops_left(struct tbg_lines *ret, const struct tbg_forward *f,
 		      const struct tbg_field_line *one)
 {
@@ -272,12 +272,15 @@ void tbg_forward_fields(struct tbg_lines *ret, const struct tbg_fields *fields,
 				(struct tbg_slice){ date, TBG_DATE_LEN });
 }
 
-/* What frames, encodes and sums up the stored bytes stays with them (RFC 9111 3.2). */
+/*
+ * Fields about framing, coding and digests of the stored bytes are not updated (RFC 9111
+ * 3.2).
+ */
 #define UPDATE_KEEPS (tbg_names_with(TBG_CONTENT) | BIT(CONTENT_LENGTH) | BIT(CONTENT_ENCODING))
 
 static bool updated(const struct tbg_fields *news, const struct tbg_field_line *old)
 {
-	if (old->id == TBG_NAME_AGE)		/* not repeated: it is over */
+	if (old->id == TBG_NAME_AGE)		/* not copied: outdated */
 		return true;
 	if (tbg_name_in(old->id, UPDATE_KEEPS))
 		return false;
@@ -289,7 +292,7 @@ static bool updated(const struct tbg_fields *news, const struct tbg_field_line *
 	return false;
 }
 
-/* All that is said by both, as text. */
+/* The field lines of both, as text. */
 static void both_put(struct tbg_lines *ret, const struct tbg_fields *stored,
 		     const struct tbg_fields *news)
 {
@@ -311,7 +314,7 @@ void tbg_forward_update(struct tbg_lines *ret, const char *stored,
 	    tbg_fields_read(&new, news, news_len) < 0)
 		both.failed = true;
 	both_put(&both, &old, &new);
-	/* whichever says so: what may not be stored of the two */
+	/* no-cache and private of either name fields that must not be stored */
 	if (!both.failed && tbg_fields_read(&new, both.text ?: "", both.len) < 0)
 		both.failed = true;
 	for (uint32_t i = 0; i < new.nr; i++)

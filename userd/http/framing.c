@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bodies, byte by byte through their framing and at once over their content, which
- * only ever moves towards the front. Framing that the grammar of RFC 9112 7.1 does
- * not have is refused, white space and extensions included: parsers that disagree
- * there have been smuggled past. Line ends are CRLF: a lone LF is where they part.
+ * Decodes framing byte by byte and moves content in runs, always towards the
+ * front. Framing outside the grammar of RFC 9112 7.1 is refused, also in white
+ * space and extensions, where disagreeing parsers have allowed request smuggling.
+ * Lines end in CRLF; a lone LF is refused for the same reason.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 #include "http/framing.h"
 #include "http/token.h"
 
-#define SIZE_GROWS	(1ull << 56)	/* below it a size may have another digit */
-#define SIZE_DIGITS	16		/* the zeros of longer ones count as framing */
+#define SIZE_GROWS	(1ull << 56)	/* a smaller size may have another digit */
+#define SIZE_DIGITS	16		/* leading zeros of longer sizes count as framing */
 
 enum {
 	SIZE,				/* chunk-size */
@@ -81,7 +81,7 @@ static bool blank(uint8_t c)
 	return c == ' ' || c == '\t';
 }
 
-/* What follows a size, a name or a value of an extension. */
+/* The state after a size, a name or a value of an extension. */
 static uint8_t ext_next(uint8_t c)
 {
 	if (c == '\r')
@@ -154,7 +154,7 @@ static uint8_t trailer_byte(uint8_t state, uint8_t c)
 	}
 }
 
-/* One more byte of a field of the trailer section; false: too many. */
+/* Stores one byte of the trailer section; false: too many. */
 static bool trailer_keep(struct tbg_body_decoder *f, uint8_t c)
 {
 	if (f->trailer_len >= TBG_TRAILER_MAX)
@@ -178,8 +178,8 @@ static uint8_t size_byte(struct tbg_body_decoder *f, uint8_t c)
 }
 
 /*
- * The end of a chunk's line. A response may have any number of extensions, a line of
- * it only this many bytes; of a request, content pays for what stands between it.
+ * The end of a chunk's line. A response may have any number of extensions, but lines
+ * are limited; in a request, framing is limited in proportion to content.
  */
 static uint8_t size_end(struct tbg_body_decoder *f, uint8_t c)
 {
@@ -193,7 +193,7 @@ static uint8_t size_end(struct tbg_body_decoder *f, uint8_t c)
 	return f->left ? DATA : TRAILER;
 }
 
-/* One byte of framing: the state behind it. */
+/* Consumes one byte of framing; returns the next state. */
 static uint8_t frame_byte(struct tbg_body_decoder *f, uint8_t c)
 {
 	uint8_t state = f->state, next;
@@ -207,7 +207,7 @@ static uint8_t frame_byte(struct tbg_body_decoder *f, uint8_t c)
 		return c == '\r' ? DATA_LF : WRONG;
 	case DATA_LF:
 		return c == '\n' ? SIZE : WRONG;
-	case EXT:		/* blanks behind a size: servers do that, clients do not */
+	case EXT:		/* white space after a size: some servers send it, clients do not */
 		if (c == '\r' && !f->request)
 			return SIZE_LF;
 		break;
@@ -229,7 +229,7 @@ static enum tbg_parsed verdict(const struct tbg_body_decoder *f)
 	return f->state == END ? TBG_PARSED_DONE : TBG_PARSED_MORE;
 }
 
-/* The run of content at i of b: its length, which has left the chunk. */
+/* Consumes the run of content at b[i]; returns its length. */
 static size_t run_take(struct tbg_body_decoder *f, size_t len)
 {
 	size_t n = len < f->left ? len : f->left;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Rule by rule, in the order of RFC 9111; the section stands with each. Where
- * the RFC leaves a choice the careful one is taken: what is said twice counts
- * as its least, what cannot be read counts as stale.
+ * The rules in the order of RFC 9111, each with its section. Where the RFC
+ * leaves a choice, the careful one is taken: of repeated values the least
+ * counts, and unreadable values count as stale.
  */
 #include <string.h>
 
@@ -13,14 +13,14 @@
 #include "http/structured_field.h"
 
 #define HEURISTIC_PART	10		/* of the time since Last-Modified (4.2.2) */
-#define HEURISTIC_MAX_S	(24 * 3600)	/* beyond it a Warning would be due */
+#define HEURISTIC_MAX_S	(24 * 3600)	/* longer ones would need a Warning */
 #define REFRESH_PART	10		/* of a lifetime, before its end */
-#define VARY_MAX	32		/* names; more are as good as any */
+#define VARY_MAX	32		/* names; more count as "*" */
 #define DISCONNECTED_S	(24 * 3600)	/* of staleness without an upstream */
 
 /* Cache-Control (5.2) */
 
-/* Whether all of it is one quoted string (RFC 9110 5.6.4). */
+/* Whether the value is exactly one quoted string (RFC 9110 5.6.4). */
 static bool quoted(struct tbg_slice v)
 {
 	size_t i = 1;
@@ -32,7 +32,7 @@ static bool quoted(struct tbg_slice v)
 	return i == v.len - 1;
 }
 
-/* A directive's name and argument; quotes taken off the argument, if they are whole. */
+/* Splits a directive into name and argument; removes the quotes of a quoted argument. */
 static void directive_split(struct tbg_slice d, struct tbg_slice *ret_name,
 			    struct tbg_slice *ret_arg)
 {
@@ -50,7 +50,7 @@ static void directive_split(struct tbg_slice d, struct tbg_slice *ret_name,
 	}
 }
 
-/* Seconds; what is none counts as 0 (4.2.1: invalid is stale). */
+/* Parses seconds; invalid ones count as 0 (4.2.1: invalid is stale). */
 static int64_t seconds_of(struct tbg_slice v)
 {
 	int64_t n = 0;
@@ -65,7 +65,7 @@ static int64_t seconds_of(struct tbg_slice v)
 	return n;
 }
 
-/* The least of what is said. */
+/* Keeps the least of several values. */
 static void seconds_take(int64_t *to, struct tbg_slice arg)
 {
 	int64_t s = seconds_of(arg);
@@ -98,7 +98,7 @@ static const struct {
 static void directive_set(struct tbg_cc *cc, struct tbg_slice name,
 			  struct tbg_slice arg)
 {
-	/* after a quote without an end they could be any */
+	/* after an unterminated quote they could mean anything */
 	bool names = arg.len && *arg.text != '"';
 
 	for (size_t i = 0; i < NR(flags); i++)
@@ -125,7 +125,7 @@ static const struct tbg_cc cc_none = {
 	.stale_while_revalidate = -1, .stale_if_error = -1,
 };
 
-/* One line's. */
+/* Reads one line. */
 static void cc_take(struct tbg_cc *cc, struct tbg_slice v)
 {
 	struct tbg_slice name, d, arg;
@@ -139,9 +139,9 @@ static void cc_take(struct tbg_cc *cc, struct tbg_slice v)
 }
 
 /*
- * Of the types that directives have: a flag, a number that is not negative. What
- * names fields (no-cache="a") counts for all of the response. The last member of
- * a name is the one that counts (RFC 8941 3.2).
+ * Directives are flags or non-negative numbers. A list of fields (no-cache="a")
+ * counts for the whole response. The last member of a name counts (RFC 8941
+ * 3.2).
  */
 static void member_take(struct tbg_cc *cc, const struct tbg_member *m)
 {
@@ -248,8 +248,8 @@ static bool status_heuristic(unsigned int status)
 }
 
 /*
- * Whose caching requirements we know (3): the final ones of RFC 9110, but for
- * 304, which is not stored as it is.
+ * Statuses whose caching requirements are implemented (3): the final ones of
+ * RFC 9110 except 304, which is not stored itself.
  */
 static bool status_understood(unsigned int status)
 {
@@ -261,7 +261,7 @@ static bool status_understood(unsigned int status)
 	       (status >= 500 && status <= 505);
 }
 
-/* What the fields say, before it is weighed. */
+/* The values of the fields, before evaluation. */
 struct said {
 	int64_t expires_s, modified_s, age_s;
 	bool has_expires, expires_bad, has_modified;
@@ -270,7 +270,7 @@ struct said {
 	bool targeted;		/* CDN-Cache-Control: Expires does not count */
 };
 
-/* The first member counts; one that is no number is ignored (5.1). */
+/* The first member counts; anything but a number is ignored (5.1). */
 static void age_take(struct said *s, struct tbg_slice v)
 {
 	struct tbg_slice first;
@@ -285,13 +285,13 @@ static void age_take(struct said *s, struct tbg_slice v)
 	s->age_s = seconds_of(first);
 }
 
-/* A date in letters of any case (4.2): a name's first is a capital, GMT all are. */
+/* Reads a date without regard to case (4.2). */
 static int date_read(struct tbg_slice v, int64_t *ret)
 {
 	char text[48];
 	bool gmt = false, within = false;
 
-	if (!tbg_date_parse(v.text, v.len, ret))	/* as nearly all are */
+	if (!tbg_date_parse(v.text, v.len, ret))	/* the usual case */
 		return 0;
 	if (v.len < 3 || v.len > sizeof(text))
 		return -1;

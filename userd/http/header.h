@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Field lines of a head that a parser has accepted: telling them apart, walking
- * over them and over the lists in their values, and writing new ones. Pure but
- * for the memory of struct tbg_fields and struct tbg_lines.
+ * Field lines of a head that a parser has accepted: splitting, iterating over
+ * lines and over lists in their values, writing new ones. No I/O; allocates
+ * memory for struct tbg_fields and struct tbg_lines.
  */
 #ifndef TBG_USERD_FIELD_H
 #define TBG_USERD_FIELD_H
@@ -20,9 +20,9 @@
 #define TBG_SLICE(text) ((struct tbg_slice){ text, sizeof(text) - 1 })
 
 /*
- * The next line of b[len] from *at on, which begins at 0; false at the empty
- * line or the end. Lines end in LF or CRLF. Name and value come without the white
- * space that follows the name or is around the value.
+ * The next line of b[len] from *at on, which starts at 0; false at the empty line
+ * or the end. Lines end in LF or CRLF. The white space behind the name and around
+ * the value is removed.
  */
 bool tbg_field_next(const char *b, size_t len, size_t *at,
 		    struct tbg_slice *ret_name, struct tbg_slice *ret_value);
@@ -32,8 +32,8 @@ bool tbg_field_find(const char *b, size_t len, const char *name,
 		    struct tbg_slice *ret_value);
 
 /*
- * Letters of either case are the same. Inline: where a word stands its length and
- * its first letter are known, and these tell nearly all names apart.
+ * Compares without regard to case. Inline: for a constant, length and first
+ * letter are known to the compiler, and these differ for nearly all names.
  */
 static inline bool tbg_slice_same(struct tbg_slice a, struct tbg_slice b)
 {
@@ -52,40 +52,41 @@ static inline char tbg_lower(char c)
 	return c >= 'A' && c <= 'Z' ? c | 0x20 : c;
 }
 
-/* The next element of a comma-separated list; quoted strings are whole. */
+/* The next element of a comma-separated list; quoted strings are not split. */
 bool tbg_list_next(struct tbg_slice list, size_t *at, struct tbg_slice *ret);
 
 enum tbg_name tbg_name_of(struct tbg_slice name);
-/* Its usual spelling; of OTHER: NULL. */
+/* The usual spelling of a name; OTHER: NULL. */
 const char *tbg_name_text(enum tbg_name id);
 
 struct tbg_field_line {
 	struct tbg_slice name, value;
-	enum tbg_name id;		/* what is asked for by this; OTHER: by its name */
+	enum tbg_name id;		/* TBG_NAME_OTHER: not in the table */
 };
 
-/* The lines of a head in their order, told apart once. They point into its text. */
+/* The lines of a head in their order, split once. They point into its text. */
 struct tbg_fields {
 	struct tbg_field_line *all;
 	uint32_t nr, room;
-	uint64_t has;			/* the set of their names */
+	uint64_t has;			/* set of their names */
 };
 
 /*
- * Those of b[len] up to the empty line, the end, or what is no line; how many bytes
- * they are, or -ENOMEM. What was in f goes, its memory is used again.
+ * Reads the lines of b[len] up to the empty line, the end, or an invalid line.
+ * Returns the number of bytes read, or -ENOMEM. Replaces what was in f and reuses
+ * its memory.
  */
 long tbg_fields_read(struct tbg_fields *f, const char *b, size_t len);
 void tbg_fields_free(struct tbg_fields *f);
 
-/* The next line of that name behind `last`, or the first (NULL); NULL: none. */
+/* The next line with this name after `last`, or the first (NULL); NULL: none. */
 const struct tbg_field_line *tbg_fields_next(const struct tbg_fields *f,
 					const struct tbg_field_line *last, enum tbg_name id);
 
-/* Whether an element of the lists of that name is that one. */
+/* Whether the lists of this name contain the element. */
 bool tbg_fields_have(const struct tbg_fields *f, enum tbg_name id, struct tbg_slice one);
 
-/* The elements of all lines of a list field: of { .b, .len }, the first is next. */
+/* Iterator over the elements of all lines of a list field; begins as { .b, .len }. */
 struct tbg_elements {
 	const char *b;
 	size_t len, at, in;
@@ -95,30 +96,30 @@ struct tbg_elements {
 bool tbg_elements_next(struct tbg_elements *e, struct tbg_slice name,
 		       struct tbg_slice *ret);
 
-/* Whether any of them is that one. */
+/* Whether one of the elements is this one. */
 bool tbg_elements_have(const char *b, size_t len, struct tbg_slice name,
 		       struct tbg_slice one);
 
-/* 1 to 18 digits; false: something else. */
+/* Parses 1 to 18 digits; false: something else. */
 bool tbg_digits_parse(struct tbg_slice v, uint64_t *ret);
 
 #define TBG_DIGITS 20		/* of the largest number */
 
-/* The number's digits, at the end of b. */
+/* Writes the digits of a number at the end of b; returns their beginning. */
 struct tbg_slice tbg_digits_make(uint64_t n, char b[TBG_DIGITS]);
 
-/* Whether bytes are all of a token, which is not empty, or of a field value. */
+/* Whether the bytes are a non-empty token, or valid in a field value. */
 bool tbg_token_valid(const char *b, size_t len);
 bool tbg_value_valid(const char *b, size_t len);
 
-/* Text that grows. After failed (no memory) it stays as it is. */
+/* A growing text. Once `failed` (no memory) is set, it does not change any more. */
 struct tbg_lines {
 	char *text;
 	size_t len, room;
 	bool failed;
 };
 
-/* Room for this many bytes more; false: no memory. */
+/* Reserves this many bytes more; false: no memory. */
 bool tbg_lines_grow(struct tbg_lines *l, size_t more);
 
 static inline bool tbg_lines_room(struct tbg_lines *l, size_t more)
@@ -126,7 +127,7 @@ static inline bool tbg_lines_room(struct tbg_lines *l, size_t more)
 	return (l->len + more <= l->room && !l->failed) || tbg_lines_grow(l, more);
 }
 
-/* Inline: what is put is short as a rule, and of a length that is known there. */
+/* Inline: most texts are short and of constant length. */
 static inline void tbg_lines_put(struct tbg_lines *l, const void *text, size_t len)
 {
 	if (!len || !tbg_lines_room(l, len))
@@ -135,14 +136,14 @@ static inline void tbg_lines_put(struct tbg_lines *l, const void *text, size_t l
 	l->len += len;
 }
 
-/* The next len bytes, which the caller writes; NULL: no memory, l->failed is set. */
+/* Appends len bytes, which the caller writes; NULL: no memory, l->failed is set. */
 char *tbg_lines_take(struct tbg_lines *l, size_t len);
 void tbg_lines_number(struct tbg_lines *l, uint64_t n);
 __attribute__((format(printf, 2, 3)))
 void tbg_lines_add(struct tbg_lines *l, const char *format, ...);
 void tbg_lines_field(struct tbg_lines *l, struct tbg_slice name,
 		     struct tbg_slice value);
-/* All lines of that name. */
+/* Copies all lines with this name. */
 void tbg_lines_copy(struct tbg_lines *l, const struct tbg_fields *f, enum tbg_name id);
 void tbg_lines_free(struct tbg_lines *l);
 

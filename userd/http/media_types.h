@@ -10,14 +10,14 @@
 #include <stdint.h>
 
 #define TBG_MIME_DEFAULT "application/octet-stream"
-#define TBG_MIME_WHY	 160	/* bytes of what is wrong with a file */
+#define TBG_MIME_WHY	 160	/* bytes of an error message about a file */
 
 struct tbg_mime;
 
 /*
- * lines: "type/subtype ext ext …" each, and win over those of the file. path NULL: the
- * system's file, less what the web has other meanings for. A file that cannot be read
- * leaves a short built-in list. -ENOMEM.
+ * lines: "type/subtype ext ext …" each; they override those of the file. path NULL:
+ * the system's file, except extensions with another meaning on the web. If the file
+ * cannot be read, a short built-in list is used. Returns 0 or -ENOMEM.
  */
 int tbg_mime_open(struct tbg_mime **ret, const char *path, char *const *lines,
 		  unsigned int lines_nr);
@@ -25,12 +25,13 @@ void tbg_mime_close(struct tbg_mime *m);	/* NULL allowed */
 bool tbg_mime_line_valid(const char *line);
 
 /*
- * Whether a file can be read and has nothing but such lines, some without
- * suffixes, comments behind '#', and empty ones. Negative errno, and why not.
+ * Whether a file is readable and consists of such lines (suffixes may be
+ * missing), comments behind '#', and empty lines. Negative errno, and a
+ * message in why.
  */
 int tbg_mime_file_check(const char *path, char ret_why[TBG_MIME_WHY]);
 
-/* A number that two tables share if they say the same. */
+/* A hash of the table's content: equal for equal tables. */
 uint64_t tbg_mime_print(const struct tbg_mime *m);
 
 /* The type of a file name; never NULL. */

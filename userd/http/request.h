@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The full request parser (RFC 9112, server side). Called by the worker for
- * whatever the fast grammar (bpf/core/request.h) does not accept; what that
- * one accepts is accepted here with the same method and canonical path.
+ * requests that the fast grammar (bpf/core/request.h) does not accept; what
+ * the fast grammar accepts is accepted here with the same method and
+ * canonical path.
  *
  * Pure: no allocation, no state but the caller's, nothing read beyond the
  * bytes given. Offsets count from the start of the buffer.
@@ -16,7 +17,7 @@
 
 #define TBG_TARGET_MAX	8000	/* bytes of a request target (RFC 9112 3) */
 
-/* Methods we know; any other token is answered 501 (RFC 9110 9.1). */
+/* Known methods; any other token is answered 501 (RFC 9110 9.1). */
 #define TBG_METHOD_LIST(X) \
 	X(GET) X(HEAD) X(POST) X(PUT) X(DELETE) X(CONNECT) X(OPTIONS) \
 	X(TRACE) X(PATCH)
@@ -30,8 +31,8 @@ enum tbg_method {
 
 enum tbg_parsed {
 	TBG_PARSED_DONE,
-	TBG_PARSED_MORE,	/* right so far, incomplete */
-	TBG_PARSED_BAD,		/* see status */
+	TBG_PARSED_MORE,	/* valid so far, but incomplete */
+	TBG_PARSED_BAD,		/* invalid: see status */
 };
 
 struct tbg_text {
@@ -39,32 +40,31 @@ struct tbg_text {
 };
 
 /*
- * One request. Zero it, then hand it to tbg_message_parse()
- * again and again with the same bytes and more behind them: lines already read
- * are not read again.
+ * One request. Zero it, then call tbg_message_parse() repeatedly with the same
+ * bytes and more behind them: lines already parsed are not parsed again.
  */
 struct tbg_message {
 	/* progress */
 	uint32_t line_off;	/* start of the line being received */
-	uint32_t scan_off;	/* bytes before it have been looked at */
+	uint32_t scan_off;	/* end of the scanned bytes */
 	uint8_t state;
 	/* result */
 	uint8_t method;		/* enum tbg_method */
 	uint8_t minor;		/* HTTP/1.minor, 0 or 1 */
 	bool asterisk;		/* "*", OPTIONS without a path, CONNECT: none */
-	bool raw_target;	/* has UTF-8 that is not escaped: 400 unless a file answers */
+	bool raw_target;	/* contains unescaped UTF-8: 400 unless a file answers */
 	bool close;		/* connection ends with the response */
 	bool chunked;
 	bool has_length;
 	bool expect_continue;	/* of HTTP/1.1 */
-	bool expect_other;	/* an expectation we do not know: 417 */
+	bool expect_other;	/* an unknown expectation: 417 */
 	bool last_hop;		/* Max-Forwards: 0 */
 	uint16_t status;	/* of TBG_PARSED_BAD */
 	uint32_t head_off;	/* first byte of the request line */
 	uint32_t len;		/* of the head, empty lines before it included */
 	uint32_t path_len;	/* bytes in the caller's path buffer */
 	uint32_t fields_nr;	/* lines of fields */
-	uint64_t content_length; /* UINT64_MAX: that or more */
+	uint64_t content_length; /* UINT64_MAX: at least that */
 	struct tbg_text target, query;	/* query: behind the '?' */
 	bool has_query;
 	struct tbg_text host;		/* authority of an absolute target wins */
@@ -84,28 +84,28 @@ enum tbg_parsed tbg_message_parse(struct tbg_message *m, const uint8_t *b,
 				  size_t len, size_t head_max, char *path);
 
 /*
- * Whether MORE has come of it than empty lines, which may stand before a request
- * (RFC 9112 2.2).
+ * Whether anything but empty lines, which are allowed before a request (RFC 9112
+ * 2.2), has been received.
  */
 bool tbg_message_begun(const struct tbg_message *m);
 
 /*
- * A list field that stands on several lines, as RFC 9110 5.3 combines them:
- * the values of all lines of that name in head (as parsed), with ", " between
- * them, into ret[size]. Its length; no more than size bytes are written.
+ * Combines a list field on several lines (RFC 9110 5.3): writes the values of
+ * all lines with this name in head (as parsed) to ret[size], with ", "
+ * between them. Returns the full length; at most size bytes are written.
  */
 size_t tbg_message_list(const uint8_t *head, size_t len, const char *name,
 			char *ret, size_t size);
 
 /*
- * Canonical path of len bytes of raw (an absolute path without its query)
- * into ret[len + 1]. An escaped slash is a slash, before dot segments are removed:
- * no file has one in its name. Length, or -EINVAL: bad escape, encoded NUL, above
- * the root, no leading slash.
+ * Writes the canonical path of len bytes of raw (an absolute path without query)
+ * to ret[len + 1]. An escaped slash is decoded before dot segments are removed: no
+ * file name contains one. Returns the length, or -EINVAL: bad escape, encoded NUL,
+ * above the root, no leading slash.
  */
 int tbg_path_decode(const uint8_t *raw, size_t len, char *ret);
 
-/* The same of a target of any length in origin form, without its query. */
+/* The same for a target in origin form, of any length, without its query. */
 int tbg_target_path(const char *target, size_t len, char ret[TBG_TARGET_MAX + 1]);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Dictionaries of Structured Fields (RFC 8941 3.2), member by member. Strict: a
- * field that is not one to the letter is none, as the RFC asks. Pure.
+ * field with any error is ignored, as the RFC requires. No I/O.
  */
 #ifndef TBG_USERD_STRUCTURED_H
 #define TBG_USERD_STRUCTURED_H
@@ -14,7 +14,7 @@ enum tbg_member_type {
 	TBG_MEMBER_TRUE,	/* also without a value */
 	TBG_MEMBER_FALSE,
 	TBG_MEMBER_INTEGER,
-	TBG_MEMBER_STRING,	/* text: what is between the quotes */
+	TBG_MEMBER_STRING,	/* text: the bytes between the quotes */
 	TBG_MEMBER_OTHER,	/* decimal, token, bytes, inner list */
 };
 
@@ -24,8 +24,8 @@ struct tbg_member {
 };
 
 /*
- * The member at *at, which begins at 0; its parameters are passed over. 1, 0 at
- * the end, or -1: this is no dictionary.
+ * Reads the member at *at, which starts at 0, and skips its parameters. Returns
+ * 1, 0 at the end, or -1: not a dictionary.
  */
 int tbg_member_next(struct tbg_slice dictionary, size_t *at,
 		    struct tbg_member *ret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The bytes that tokens and values of fields are made of, for whoever reads or
- * checks them one by one. The kernel tiers know fewer (bpf/core/request.h).
+ * The bytes allowed in tokens and in field values. The kernel tiers accept
+ * fewer (bpf/core/request.h).
  */
 #ifndef TBG_USERD_TOKEN_H
 #define TBG_USERD_TOKEN_H
@@ -34,7 +34,10 @@ static inline bool tbg_value_byte(uint8_t c)
 	return value[c];
 }
 
-/* How many bytes from b on, of len, are of a value: eight at a time, as far as they are. */
+/*
+ * The number of bytes from b on, at most len, that are allowed in a field value; tested
+ * eight at a time.
+ */
 static inline size_t tbg_value_run(const uint8_t *b, size_t len)
 {
 	const uint64_t ones = 0x0101010101010101, tops = 0x8080808080808080;
@@ -54,7 +57,7 @@ static inline size_t tbg_value_run(const uint8_t *b, size_t len)
 	return n;
 }
 
-/* RFC 5234 B.1: HEXDIG, small letters too; what it stands for, or -1. */
+/* RFC 5234 B.1: the value of a HEXDIG, lower case included; or -1. */
 static inline int tbg_hex_value(uint8_t c)
 {
 	if (c >= '0' && c <= '9')

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a Location or Content-Location field refers to (RFC 3986 5.2), as far as
- * it is a URI that a response may be stored for. Pure but for the text it makes.
+ * Resolves the reference in a Location or Content-Location field (RFC 3986 5.2),
+ * if a response may be stored under the resulting URI. No I/O; allocates the
+ * result.
  */
 #ifndef TBG_USERD_REFCOUNT_H
 #define TBG_USERD_REFCOUNT_H
@@ -12,10 +13,10 @@
 #include "http/header.h"
 
 /*
- * reference, seen from base: an authority in small letters of path_off bytes,
- * then a target in origin form; https: its scheme, else http. *ret becomes a URI of
- * the same kind and authority, and has to be freed. False: it is another authority's, or another
- * scheme's, or there is no memory.
+ * Resolves a reference against base: an authority in lower case of path_off bytes, then a
+ * target in origin form; https: its scheme, else http. *ret receives a URI in the same
+ * form and with the same authority; the caller frees it. False: another authority or
+ * scheme, or no memory.
  */
 bool tbg_uri_reference_resolve(struct tbg_lines *ret, struct tbg_slice base, bool https,
 			   size_t path_off, struct tbg_slice reference);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The secondary key of a stored response (RFC 9111 4.1): the values of the fields
- * that the response's Vary names, as the request is sent on. Accept-Encoding, by which
- * nearly all vary that vary at all, is sent on in one form, however it was written.
- * Pure but for the text it makes.
+ * The secondary key of a stored response (RFC 9111 4.1): the values of the request
+ * fields that Vary names, as they are forwarded. Accept-Encoding, the most frequent
+ * one, is forwarded in a normalized form. No I/O; allocates the key.
  */
 #ifndef TBG_USERD_SECOND_H
 #define TBG_USERD_SECOND_H
@@ -18,8 +17,9 @@ bool tbg_vary_make(struct tbg_lines *ret, const char *head, size_t head_len,
 		     const char *req, size_t req_len);
 
 /*
- * The one form of all Accept-Encoding lines of a request, appended. False: there is
- * none, or what is no such list, which is sent on as it is; or there is no memory.
+ * Appends the normalized form of all Accept-Encoding lines of a request. False:
+ * there is no such field, or it is invalid and forwarded unchanged, or there is no
+ * memory.
  */
 bool tbg_vary_encoding(struct tbg_lines *ret, const char *req, size_t req_len);
 
