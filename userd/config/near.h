@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The name that a typing error was meant to be, for messages: "memroy: did you
- * mean memory?". Pure; the caller has the names.
+ * Finds the name that was probably meant by a mistyped one, for messages:
+ * "memroy: did you mean memory?". No I/O; the caller offers the known names
+ * one by one.
  */
 #ifndef TBG_USERD_SETTINGS_NEAR_H
 #define TBG_USERD_SETTINGS_NEAR_H
@@ -9,10 +10,10 @@
 #include <stddef.h>
 
 struct tbg_near {
-	const char *word;	/* that is no name */
+	const char *word;	/* the mistyped name */
 	size_t len;
-	const char *name;	/* the nearest of those tried; NULL: none is near */
-	unsigned int distance;	/* keys to press to make one of the other */
+	const char *name;	/* nearest name so far; NULL: none is near */
+	unsigned int distance;	/* number of typing errors between the two */
 };
 
 void tbg_near_try(struct tbg_near *n, const char *name);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What settings put their values into, and the functions of those whose values
- * are no plain number, size, time, switch or word (table.h), each in the file of
- * what it is about. For this folder alone.
+ * The objects that settings are stored in, and the functions for values that are
+ * no plain number, size, time, switch or word (table.h), each in the file of its
+ * subject. For this folder alone.
  */
 #ifndef TBG_USERD_SETTINGS_TARGET_H
 #define TBG_USERD_SETTINGS_TARGET_H
@@ -20,46 +20,46 @@
 #define TBG_STRING_OF(x)	#x
 #define TBG_STRING(x)	TBG_STRING_OF(x)
 
-/* What a setting may put its value into. */
+/* The objects that a setting may be stored in. */
 struct tbg_target {
 	struct tbg_options *options;
 	struct tbg_sites *sites;
 	struct tbg_location *location;
-	struct tbg_header_rules *header_rules;	/* of the scope at hand */
+	struct tbg_header_rules *header_rules;	/* of the current scope */
 	struct tbg_upstream_settings *upstream;
 	struct tbg_pool_command *cgi, *module;
-	const char **servers;		/* of the upstream, or of the location */
+	const char **servers;		/* of the upstream or the location */
 	unsigned int servers_nr;
-	const char *named;		/* an upstream; NULL: its servers are given */
-	const char *beside;		/* a value that cannot stand with the others */
+	const char *named;		/* name of an upstream; NULL: servers are given */
+	const char *beside;		/* a value that excludes the others */
 	bool fallback;
-	bool check_only;		/* checks the settings, makes nothing */
+	bool check_only;		/* only checks the settings */
 	bool begins;			/* the first value of its list */
-	bool paged[200];		/* statuses from 400 on that this list has a page for */
-	const char *why;		/* what the system says */
+	bool paged[200];		/* statuses from 400 on that have a page in this list */
+	const char *why;		/* error of the system */
 };
 
-/* settings.c: one value into its field, as the functions below. */
+/* settings.c: stores one value, as the functions below. */
 bool tbg_setting_put(const struct tbg_setting_row *row, struct tbg_target *t, const char *v);
-/* The defaults of an object's settings. 0 or -ENOMEM. */
+/* Applies the defaults of an object's settings. 0 or -ENOMEM. */
 int tbg_settings_unsaid(struct tbg_target *t, enum tbg_setting_object object);
 
 /* A copy of a list of nr members, with room for one more; NULL: no memory. */
 void *tbg_list_grow(struct tbg_target *t, const void *list, unsigned int nr, size_t size);
 
-/* A copy of v behind the *nr texts of a list. False: no memory. */
+/* Appends a copy of v to a list of *nr texts. False: no memory. */
 bool tbg_text_list_add(struct tbg_target *t, const char ***list,
 		       unsigned int *nr, const char *v);
 
 bool tbg_name_valid(const char *v);	/* of an upstream */
-bool tbg_host_valid(const char *v);	/* its name, or a star and the end of names */
-bool tbg_file_name(const char *v);	/* of a file in whatever folder */
+bool tbg_host_valid(const char *v);	/* a name, or a star and the end of names */
+bool tbg_file_name(const char *v);	/* of a file, without a folder */
 bool tbg_path_plain(const char *path);	/* no //, /./ and /../ */
-bool tbg_field_value(const char *v);	/* of a header field, no blank at its ends */
+bool tbg_field_value(const char *v);	/* of a header field, without white space at its ends */
 
 /*
- * Each takes one value. False: it is not what the setting accepts, and t->why is
- * what the system says, or ""; or there is no memory, and errno is ENOMEM.
+ * Each stores one value. False: the setting does not accept it, and t->why is
+ * the system's error, or ""; or there is no memory, and errno is ENOMEM.
  */
 /* location.c */
 bool tbg_root_set(struct tbg_target *t, const char *v);
