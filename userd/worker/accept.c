@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * New connections: accepted while there is room, parked or let in for one that rests
- * when there is none, and what frees the place of one. Called by the worker's rounds.
+ * Accepts new connections. When all places are taken, a new one waits, or replaces
+ * one that is idle. Called by the worker's rounds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,15 +16,15 @@
 #include "serve/worker.h"
 #include "worker/internal.h"
 
-#define GIVE_WAY_NR	32		/* connections that give way at a time, */
-#define GIVE_WAY_MS	1000		/* which have rested for so long */
+#define GIVE_WAY_NR	32		/* idle connections closed at a time, */
+#define GIVE_WAY_MS	1000		/* if they have been idle for this long */
 
 static void accept_arm(struct tbg_worker *w, struct tbg_listener_fd *l)
 {
 	struct io_uring_sqe *sqe = tbg_worker_sqe(w);
 	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
-	/* all that wait are accepted before it can be stopped */
+	/* it accepts all that wait before it can be cancelled */
 	l->multishot = tbg_conn_limit_conn_left() >= TBG_BACKLOG;
 	if (l->multishot)
 		io_uring_prep_multishot_accept(sqe, l->fd, NULL, NULL, flags);
@@ -49,7 +49,7 @@ static void accept_cancel(struct tbg_worker *w, struct tbg_listener_fd *l)
 	io_uring_sqe_set_data64(sqe, TBG_OP_NONE);
 }
 
-/* For fd, which has been counted by tbg_conn_limit_conn_get(). */
+/* Begins a connection on fd, which tbg_conn_limit_conn_get() has counted. */
 static void conn_serve(struct tbg_worker *w, int fd)
 {
 	struct tbg_conn *c = tbg_conn_alloc(w);
@@ -82,7 +82,7 @@ static void park(struct tbg_worker *w, int fd)
 	}
 	p->fds[p->nr++] = fd;
 	atomic_store(&w->waits, true);
-	w->room_made = true;	/* perhaps before others could see that it waits */
+	w->room_made = true;	/* perhaps before other workers could see that it waits */
 	w->way_wanted = true;
 }
 
@@ -99,7 +99,7 @@ static void parked_serve(struct tbg_worker *w)
 	atomic_store(&w->waits, p->nr > 0);
 }
 
-/* Those that rest, the oldest first: at most GIVE_WAY_NR of them. */
+/* Finds idle connections, the oldest first, at most GIVE_WAY_NR. */
 static unsigned int resting_find(struct tbg_worker *w, struct tbg_conn *ret[GIVE_WAY_NR])
 {
 	unsigned int nr = 0;
@@ -121,7 +121,7 @@ static unsigned int resting_find(struct tbg_worker *w, struct tbg_conn *ret[GIVE
 	return nr;
 }
 
-/* One of the client that most late heads are of, if any has more than half of them. */
+/* One connection of the client that has more than half of all late heads, if there is one. */
 static struct tbg_conn *head_of_most(struct tbg_worker *w)
 {
 	struct tbg_conn *ret = NULL;
@@ -139,8 +139,8 @@ static struct tbg_conn *head_of_most(struct tbg_worker *w)
 }
 
 /*
- * One client's unfinished heads that hold more than half of the room give way, down to
- * that, as if their time were over.
+ * If unfinished heads of one client take more than half of all places, ends them down
+ * to that half, as at their time limit.
  */
 static void heads_give_way(struct tbg_worker *w, unsigned int wanted)
 {
@@ -215,7 +215,7 @@ void tbg_worker_accept_event(struct tbg_worker *w, const struct io_uring_cqe *cq
 		accepted(w, l, cqe->res);
 	if (l->armed)
 		return;
-	/* out of descriptors or memory: again on the next tick, not at once */
+	/* out of descriptors or memory: retry at the next tick */
 	if (cqe->res == -EMFILE || cqe->res == -ENFILE || cqe->res == -ENOBUFS ||
 	    cqe->res == -ENOMEM)
 		tbg_stat_add(&w->stats.refused, 1);
@@ -228,7 +228,7 @@ void tbg_worker_accept_rest(struct tbg_worker *w, struct tbg_listener_fd *l)
 	int fd;
 
 	accept_cancel(w, l);
-	if (l->given)		/* who waits is the next daemon's */
+	if (l->given)		/* connections that wait are left to the next daemon */
 		return;
 	fcntl(l->fd, F_SETFL, O_NONBLOCK);
 	while ((fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)

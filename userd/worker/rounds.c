@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The rounds of a worker: one ring that only this thread touches, one tick. What has come
- * is given to whom it concerns, then what is due goes out. Knows no request: what a
- * completion means is in client/ring.c, accept.c, and the object of a call.
+ * The rounds of a worker: one io_uring ring that only this thread uses, one timer. Each
+ * round dispatches all completions, then sends what is due. It knows nothing about
+ * requests: the meaning of a completion is in client/ring.c, accept.c and the object of a
+ * call.
  */
 #include "worker/rounds.h"
 
@@ -25,19 +26,19 @@
 
 #define SQ_ENTRIES	1024
 #define CQ_ENTRIES	8192
-#define DUE_MAX		32		/* answers that are sent one behind the other */
-#define BATCH_MAX	16		/* completions that are waited for at once, */
-#define BATCH_NS	50000		/* about so long at most, */
-#define BATCH_SHARE	4		/* from that many times as many clients, */
-#define BATCH_CLIENTS	32		/* if there are this many */
-#define BATCH_RATE	48		/* and so much comes in a millisecond */
+#define DUE_MAX		32		/* answers that are sent in a row */
+#define BATCH_MAX	16		/* completions to wait for at once, */
+#define BATCH_NS	50000		/* for at most about this long, */
+#define BATCH_SHARE	4		/* with this many times as many clients, */
+#define BATCH_CLIENTS	32		/* with at least this many clients */
+#define BATCH_RATE	48		/* and this many completions in a millisecond */
 #define PERIOD_MS	8
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
-/* Draining ends after TBG_DRAIN_MS, when for so long no connection got on. */
+/* Draining ends after TBG_DRAIN_MS, if no connection has made progress for this long. */
 #define DRAIN_STILL_MS	5000
-#define DRAIN_BYTES	(48u << 10)	/* taken within that: a client gets on */
-#define END_NS		500000000ull	/* for the last operations of connections */
-/* For the next request of a busy client, which is then told to close. */
+#define DRAIN_BYTES	(48u << 10)	/* taken within that time: progress of a client */
+#define END_NS		500000000ull	/* time for the last operations of connections */
+/* Time for the next request of a busy client, whose answer says close. */
 #define DRAIN_IDLE_NS	300000000ull
 
 int tbg_worker_open(struct tbg_worker *w)
@@ -79,9 +80,9 @@ static void wake_arm(struct tbg_worker *w)
 }
 
 /*
- * What the client takes is progress, not what we write: its socket may hold megabytes.
- * One that takes next to nothing is waited for while each send still ends for it, or, if
- * the kernel has all of it, for twice the time.
+ * Progress is what the client takes, not what the daemon writes: the socket may hold
+ * megabytes. For a client that takes very little, draining waits as long as each send
+ * completes or, if the kernel has all bytes, for twice the time.
  */
 static void drain_look(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -114,7 +115,7 @@ static void drain_step(struct tbg_worker *w)
 		w->done = true;
 }
 
-/* Whose time is over. */
+/* Checks all time limits. */
 static void limits_check(struct tbg_worker *w)
 {
 	unsigned int nr = (w->slabs_nr + TICKS_PER_SWEEP - 1) / TICKS_PER_SWEEP;
@@ -126,8 +127,8 @@ static void limits_check(struct tbg_worker *w)
 }
 
 /*
- * A tick that comes late says that we were held up, or stopped: what has come
- * meanwhile is taken first, and the next tick finds whose time is over.
+ * A late tick means that this thread was delayed or stopped: what has arrived
+ * meanwhile is processed first, and the next tick checks time limits.
  */
 static void tick_event(struct tbg_worker *w)
 {
@@ -186,9 +187,9 @@ static void event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 }
 
 /*
- * To wake up for each completion is most of what a small answer costs, so where
- * many clients keep us busy we wait for a few at once. A few clients, who may all
- * wait for us then, or a slow server's are not waited for.
+ * Waking up for each completion is most of the cost of a small answer. So with
+ * many active clients the worker waits for several completions at once. It does
+ * not with few clients, which may all be waiting for it, or with slow ones.
  */
 static void batch_set(struct tbg_worker *w)
 {
@@ -230,12 +231,13 @@ static void events(struct tbg_worker *w)
 }
 
 /*
- * What is to go to clients and servers goes one behind the other: whoever receives
- * it on another processor is woken once, and our caches hold one kind of work.
+ * Sends everything that is due to clients and servers in a row: receivers on
+ * another CPU are woken once, and the CPU caches hold one kind of work.
  *
- * Before a request goes out, what has come is looked at once more, with every
- * receive under way: the connection may have ended, or its server has said
- * something that is no answer to it. What that adds waits for its own look.
+ * Before a request is sent, completions are checked once more, with every
+ * receive under way: the connection may have ended, or the server may have
+ * sent bytes that no request asked for. Requests added by this check wait for
+ * their own check.
  */
 static void send_due(struct tbg_worker *w)
 {
@@ -246,13 +248,13 @@ static void send_due(struct tbg_worker *w)
 	if (tbg_ring_unsubmitted(&w->ring))
 		tbg_ring_submit_look(&w->ring);
 	if (tbg_ring_unsubmitted(&w->ring))
-		return;			/* not all of them: next round */
+		return;			/* the rest: next round */
 	if (tbg_ring_peek(&w->ring))
 		events(w);
 	tbg_upstream_conns_due(w);
 }
 
-/* Waits for what comes, unless there is something to send yet. */
+/* Waits for completions, unless something is still to be sent. */
 static int round_wait(struct tbg_worker *w)
 {
 	struct __kernel_timespec most = { .tv_nsec = BATCH_NS };
@@ -269,7 +271,7 @@ static int round_wait(struct tbg_worker *w)
 	return tbg_ring_submit_wait(&w->ring, 1, NULL);
 }
 
-/* What has come, and what follows from it. */
+/* Handles all completions. */
 static int round_make(struct tbg_worker *w)
 {
 	int err = round_wait(w);
@@ -316,10 +318,10 @@ static int rounds(struct tbg_worker *w)
 		tbg_conn_news_arm(w);
 	while (!w->done && !err)
 		err = round_make(w);
-	tbg_conns_each(w, tbg_conn_kill);	/* logs what they were sent */
+	tbg_conns_each(w, tbg_conn_kill);	/* also logs what they were sent */
 	tbg_transfers_end(w);
 	tbg_upstream_conns_end(w);
-	/* as long as wire is there, which their FIN or reset needs */
+	/* while wire is attached: it translates their FIN or reset */
 	end_ns = w->now_ns + END_NS;
 	while ((w->conns_nr || w->upstream_conns_nr) && w->now_ns < end_ns && !err)
 		err = round_make(w);

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * A worker's life, for main.c, which starts a thread for each.
- */
+/* The life of a worker, for main.c, which starts a thread for each. */
 #ifndef TBG_WORKER_ROUNDS_H
 #define TBG_WORKER_ROUNDS_H
 
 struct tbg_worker;
 
 /*
- * Makes the ring of a worker whose listeners and wake_fd are set; the thread
- * of tbg_worker_run() is the one that uses it. Negative errno.
+ * Makes the ring of a worker whose listeners and wake_fd are set; only the
+ * thread in tbg_worker_run() uses it. 0 or negative errno.
  */
 int tbg_worker_open(struct tbg_worker *w);
 
-/* Until draining is over. 0 or negative errno. */
+/* Runs until draining is over. 0 or negative errno. */
 int tbg_worker_run(struct tbg_worker *w);
 
 #endif
