@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * What the parts of the start call of each other. For this folder alone.
- */
+/* What the files of this folder call of each other. For this folder alone. */
 #ifndef TBG_USERD_MAIN_INTERNAL_H
 #define TBG_USERD_MAIN_INTERNAL_H
 
@@ -20,33 +18,33 @@ struct start {
 	struct tbg_identity id;
 	char **argv;
 	struct tbg_reload *reload;
-	struct tbg_left_list left;	/* by killed daemons; still needed */
+	struct tbg_left_list left;	/* programs of killed daemons that are still needed */
 	int signal_fd;
 	unsigned int threads_nr;	/* running */
 	atomic_uint threads_ended;
 	atomic_uint threads_bare;	/* without capabilities */
 	atomic_int worker_err;
 	unsigned int stops;		/* SIGTERMs so far */
-	uint64_t drain_ns, ended_ns;	/* draining began; the workers have ended */
+	uint64_t drain_ns, ended_ns;	/* when draining began; when the workers ended */
 };
 
 /* listeners.c */
 int tbg_listeners_open(struct tbg_server *s);
 int tbg_listeners_listen(struct tbg_server *s);
-/* What our sockets accept is wire's or sock's, whichever is given; or *ret_why. */
+/* Registers the listeners with wire or sock, whichever is given. False: *ret_why. */
 int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_sock *sock,
 		       char *ret_why, size_t len);
 
 /* tiers.c */
-/* Whatever fails only turns wire off. */
+/* Starts the kernel tiers; an error only turns a tier off. */
 void tbg_tiers_wire_open(struct start *t);
 void tbg_tiers_sock_open(struct tbg_server *s);
-/* What killed daemons left goes as soon as their connections are over. */
+/* Removes programs of killed daemons as soon as their connections are over. */
 void tbg_tiers_sweep(struct start *t);
 /*
- * Clients have yet to close what the workers have closed, and without wire neither
- * side knows the other's numbers. Some never do: they are waited for no longer
- * than draining may take, or for a little if it has taken longer.
+ * Waits for clients to close what the workers have closed: without wire, neither
+ * side knows the other's sequence numbers. Some clients never close, so the wait
+ * ends with the time for draining, or shortly after if that has passed.
  */
 void tbg_tiers_detach_await(struct start *t, uint64_t now_ns);
 

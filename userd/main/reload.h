@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * SIGHUP: the configuration read again, while everything goes on. Control
- * thread alone.
+ * Reload (SIGHUP): reads the configuration again while everything
+ * continues. Control thread alone.
  *
- * A bad file changes nothing. A good one is exchanged in one step; no
- * connection and no listener is touched, and an answer under way is finished as
- * it began. Once every worker has begun a round with the new sites, what the old
- * ones published is gone, and `reloaded` is said.
+ * A bad file changes nothing. A good one takes effect in one step; connections
+ * and listeners stay, and an answer under way ends as it began. Once every
+ * worker has begun a round with the new sites, objects published by the old ones
+ * are withdrawn, and `reloaded` is logged.
  */
 #ifndef TBG_USERD_RELOAD_H
 #define TBG_USERD_RELOAD_H
@@ -17,15 +17,18 @@ struct tbg_options;
 struct tbg_reload;
 struct tbg_server;
 
-/* argv: of the start, read again as well, since it wins over the file. */
+/* argv: the command line, which overrides the file and is read again. */
 int tbg_reload_open(struct tbg_reload **ret, struct tbg_server *s, char **argv);
 
-/* Lists and limits of clients, as the start has them. 0 or negative errno, told. */
+/*
+ * Sets lists and limits of clients, also at the start. 0, or negative errno after a
+ * message.
+ */
 int tbg_clients_open(struct tbg_server *s, const uint64_t key[2]);
 void tbg_clients_close(struct tbg_server *s);
 
 void tbg_reload(struct tbg_reload *r);
-void tbg_reload_tick(struct tbg_reload *r);	/* often: says when it is done */
-void tbg_reload_close(struct tbg_reload *r);	/* workers have ended: writes old logs' rest */
+void tbg_reload_tick(struct tbg_reload *r);	/* to be called often; logs the end of a reload */
+void tbg_reload_close(struct tbg_reload *r);	/* after the workers: flushes old logs */
 
 #endif
