@@ -11,12 +11,12 @@
 
 struct tbg_pool_command;
 
-/* Serves until told to end. In a process of its own, as its user, in its root. */
+/* Serves until SIGTERM; runs in a process of its own, as its user, in its root. */
 int tbg_cgi_run(const struct tbg_pool_command *o, int listen_fd, int state_fd, int proc_fd);
 
 /*
- * Where in head[len] a program's head ends, its empty line included. 0: not yet.
- * Negative: it is none.
+ * The length of the head in a program's output, the empty line included. 0:
+ * incomplete. Negative: invalid.
  */
 long tbg_cgi_head(const char *head, size_t len);
 

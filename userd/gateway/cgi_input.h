@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a program is started with: variables and arguments made of a request
- * (RFC 3875 4.1, 4.4). For cgi.c.
+ * The environment and arguments of a program, made from a request (RFC 3875
+ * 4.1, 4.4). For cgi.c.
  */
 #ifndef TBG_USERD_GATEWAY_CGI_INPUT_H
 #define TBG_USERD_GATEWAY_CGI_INPUT_H
@@ -17,19 +17,25 @@ struct tbg_cgi_variables {
 	bool failed;
 };
 
-/* Whether a program gets to see a variable that the daemon has sent. */
+/* Whether a variable sent by the daemon is passed to the program. */
 bool tbg_cgi_variable(const char *name);
 
-/* info: where the program's name ends in path, the request's. False: no memory. */
+/* info: the offset in the request's path behind the program's name. False: no memory. */
 bool tbg_cgi_variables_make(struct tbg_cgi_variables *e, const struct tbg_gateway_request *v,
 			    const struct tbg_executable *script, const char *path,
 			    const char *info);
-/* Of what was made or not. */
+/* Frees the result, also after an error. */
 void tbg_cgi_variables_free(struct tbg_cgi_variables *e);
 
-/* The query, to be cut into words where it may have some; the caller's. NULL: no memory. */
+/*
+ * A copy of the query, to be split into words if it has any; the caller frees it. NULL:
+ * no memory.
+ */
 char *tbg_cgi_query(const struct tbg_gateway_request *v);
-/* The program and the words of a query, which is cut up. NULL: no memory. */
+/*
+ * The arguments: the program and the words of the query, which is split in place. NULL:
+ * no memory.
+ */
 char **tbg_cgi_arguments(char *program, char *query);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The answerer that is a loaded module, inside a worker process: what the files
- * share that make the functions of toboggan-module.h.
+ * The answerer that is a loaded module, in a worker process: shared by the
+ * files that implement toboggan-module.h.
  *
  *	module.c	loads it, calls it, watches its time
  *	request.c	what it reads
@@ -22,49 +22,49 @@
 struct tbg_lookup;
 struct tbg_pool_command;
 
-struct tbg_chunk {			/* memory that lives as long as a request */
+struct tbg_chunk {			/* memory freed with its request */
 	SLIST_ENTRY(tbg_chunk) link;
 	char b[];
 };
 
 struct tbg_request {
 	struct tbg_gateway_request *v;
-	STAILQ_ENTRY(tbg_request) todo;	/* the next that is to be settled */
-	bool marked;			/* among these */
-	void *own;			/* the module's */
+	STAILQ_ENTRY(tbg_request) todo;	/* list of those that tbg_requests_settle() handles */
+	bool marked;			/* in that list */
+	void *own;			/* private to the module */
 	SLIST_HEAD(, tbg_chunk) chunks;
 	char *path;
 	/* the answer */
-	unsigned int status;		/* 0: not said */
+	unsigned int status;		/* 0: not set */
 	struct tbg_lines fields, tags, early;
 	bool head_given;		/* to v */
-	bool ended;			/* the module has */
+	bool ended;			/* the module has ended the answer */
 	bool failed;			/* no memory for it */
 	bool wants_input, wants_room;
 	/* postponed */
 	bool called;			/* tbg_request_resume() */
-	int timer_fd, wait_fd;		/* -1: none; wait_fd is our duplicate */
+	int timer_fd, wait_fd;		/* -1: none; wait_fd is a duplicate */
 	struct tbg_lookup *lookup;
 };
 
-/* Serves until told to end. In a process of its own, as its user. */
+/* Serves until SIGTERM; runs in a process of its own, as its user. */
 int tbg_module_run(const struct tbg_pool_command *o, int listen_fd, int state_fd);
 
-/* Something is to be done for r once the callback has returned. */
+/* Schedules r to be handled once the callback has returned. */
 void tbg_request_mark(struct tbg_request *r);
-/* Does it; whoever calls the module from the loop ends with this. */
+/* Handles scheduled requests; to be called after each callback from the loop. */
 void tbg_requests_settle(void);
 
 struct tbg_loop *tbg_module_loop(void);
 const struct tbg_pool_command *tbg_module_command(void);
 
-/* Memory that r frees. NULL: none. */
+/* Allocates memory that is freed with r. NULL: no memory. */
 char *tbg_request_alloc(struct tbg_request *r, size_t size);
 
 /* reply.c: gives r->v the output that there is, and its end if it has ended. */
 void tbg_reply_settle(struct tbg_request *r);
 
-/* lookup.c calls the first; module.c the second, for one that is not over. */
+/* Called by lookup.c; the second is called by module.c to cancel a fetch under way. */
 void tbg_module_fetched(struct tbg_request *r, const struct tbg_fetched *f);
 void tbg_lookup_cancel(struct tbg_lookup *l);
 

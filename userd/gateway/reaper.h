@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A process that runs one program and, when the program has ended or is to end,
- * kills whatever it has started: all of it becomes the keeper's child in the
- * end, through whatever sessions and forks. Called by cgi.c.
+ * The keeper: a process that runs one program and, when the program has ended
+ * or must end, kills everything that it has started. As a subreaper it becomes
+ * the parent of all these processes, whatever sessions and forks they use.
+ * Called by cgi.c.
  */
 #ifndef TBG_USERD_GATEWAY_KEEPER_H
 #define TBG_USERD_GATEWAY_KEEPER_H
@@ -12,37 +13,37 @@
 #include <sys/types.h>
 
 struct tbg_program {
-	const char *path, *folder;	/* to execute, and to stand in */
+	const char *path, *folder;	/* to execute, and its working folder */
 	char *const *argv, *const *envp;
 	int proc_fd;			/* of /proc, or -1 */
-	uint64_t memory;		/* bytes; these three: 0 is no limit */
+	uint64_t memory;		/* bytes; for these three, 0 is no limit */
 	unsigned int cpu_s, processes;
-	/* in return */
+	/* results */
 	pid_t keeper;
-	int control;			/* shut it down, or close it: the program ends */
+	int control;			/* shut down or closed by the caller: ends the program */
 	int in, out, err;		/* its standard streams, non-blocking */
 };
 
-/* Negative errno. SIGCHLD must be ignored: nobody waits for keepers. */
+/* 0 or negative errno. SIGCHLD must be ignored: keepers are not waited for. */
 int tbg_reaper_start(struct tbg_program *p);
 
 /*
- * Kills the caller's children, as far as /proc tells them, but those spared
- * (NULL: none); how many. Negative: it does not tell.
+ * Kills the caller's children that /proc shows, except those spared (NULL:
+ * none). Returns their number; negative: /proc is not readable.
  */
 int tbg_children_kill(int proc_fd, bool (*spared)(pid_t pid));
 
 /*
- * The same and waits, until no child is left: the children of those that are
- * killed become those of a subreaper.
+ * The same, repeated until no child is left: children of killed processes
+ * become children of the subreaper.
  */
 void tbg_children_end(int proc_fd);
 
-/* What can be received from control, once, before its end. */
+/* Received once from control, before its end. */
 struct tbg_reaper_report {
-	int status;			/* of the program, as of waitpid() */
+	int status;			/* of the program, as from waitpid() */
 	int killed;			/* it did not end by itself */
-	unsigned int cpu_s;		/* that it has used */
+	unsigned int cpu_s;		/* CPU time that it has used */
 };
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * From the path of a request to the program that it names: the first regular
- * file on its way, below the folder of programs, whatever links there are. What
- * follows is the program's PATH_INFO.
+ * Finds the program that a request's path names: the first regular file on the
+ * path, below the folder of programs, whatever links there are. The rest of the
+ * path is PATH_INFO.
  */
 #ifndef TBG_USERD_GATEWAY_SCRIPT_H
 #define TBG_USERD_GATEWAY_SCRIPT_H
@@ -13,12 +13,13 @@
 struct tbg_executable {
 	char path[PATH_MAX];	/* of the program, absolute */
 	char folder[PATH_MAX];	/* that it is in */
-	size_t name_len;	/* bytes of below that name it */
+	size_t name_len;	/* length of its name in below */
 };
 
 /*
- * below: a canonical path without its first slash. 0; -ENOENT: nothing there;
- * -EACCES: not a regular file that we may execute, or a non-parsed-header one.
+ * below: a canonical path without its first slash. Returns 0; -ENOENT: no such
+ * file; -EACCES: not a regular, executable file, or a non-parsed-header
+ * program.
  */
 int tbg_script_find(int folder_fd, const char *folder, const char *below,
 		    struct tbg_executable *ret);

@@ -9,7 +9,7 @@
 
 struct tbg_pool_command;
 
-/* Exit status to leave with, or -1: *ret and its listening socket are there. */
+/* An exit status, or -1: *ret and the listening socket are set. */
 int tbg_standalone_read(int argc, char **argv, struct tbg_pool_command *ret, int *ret_listen_fd);
 
 /* Removes the socket, if there is one. */
