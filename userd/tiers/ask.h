@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What would a kernel tier count for a request now? Answered by the tier's own programs
- * on its own maps (abi/ask.h), which change nothing. Called by the control thread, for
- * `toboggan why`.
+ * Finds out what a kernel tier would count for a request now, by running the tier's own
+ * programs on its own maps (abi/ask.h); this changes nothing. Called by the control
+ * thread, for `toboggan why`.
  */
 #ifndef TBG_USERD_ASK_H
 #define TBG_USERD_ASK_H
@@ -17,15 +17,15 @@ struct tbg_wire;
 struct tbg_question {
 	const uint8_t *b;		/* the request as it is sent, in one segment */
 	size_t len;
-	uint32_t client[4];		/* IPv4 mapped; zero: one that no list names */
-	bool v6;			/* how it comes to wire */
-	int ifindex;			/* and by which interface */
+	uint32_t client[4];		/* IPv4 mapped into IPv6; zero: an address in no list */
+	bool v6;			/* arrives by IPv6 */
+	int ifindex;			/* on this interface */
 };
 
 /* TBG_WHY_*, 0: it would answer. Negative errno: the program cannot be run. */
 int tbg_ask_wire(const struct tbg_wire *w, const struct tbg_question *q);
 
-/* The same of sock. wire: NULL, or the tier whose maps and programs it shares. */
+/* The same for sock. wire: NULL, or the tier whose maps and programs it shares. */
 int tbg_ask_sock(const struct tbg_sock *s, const struct tbg_wire *wire,
 		 const struct tbg_question *q);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Clients that are denied or allowed: of the configuration, and by command until a time
- * or for good. The longest prefix that has an address decides. Changed by the control
- * thread alone, asked by any; what the kernel tiers look up is kept the same.
+ * Denied and allowed clients: from the configuration, and from commands, for a time or
+ * permanently. The longest prefix that contains an address decides. Only the control
+ * thread changes them; any thread looks them up. The kernel tiers' map has the same
+ * content.
  */
 #ifndef TBG_USERD_BANS_H
 #define TBG_USERD_BANS_H
@@ -20,28 +21,31 @@ int tbg_bans_open(struct tbg_bans **ret, const struct tbg_maps *maps);
 void tbg_bans_close(struct tbg_bans *b);
 
 /*
- * What the configuration says, in place of what it said before: its deny and allow,
- * values with blanks between, or NULL. 0 or negative errno.
+ * Replaces the lists from the configuration: deny and allow, values separated
+ * by blanks, or NULL. 0 or negative errno.
  */
 int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow);
 
-/* until_ns: CLOCK_MONOTONIC, 0: for good. 0, -ENOSPC: there are too many, or -ENOMEM. */
+/*
+ * Adds one by command. until_ns: CLOCK_MONOTONIC, 0: permanently. 0, -ENOSPC: too many,
+ * or -ENOMEM.
+ */
 int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_ns);
 
-/* Of a command. -ENOENT: there is none; -EPERM: it is the configuration's. */
+/* Removes one of a command. -ENOENT: there is none; -EPERM: it is from the configuration. */
 int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p);
 
-/* About once a second: those whose time is over go. */
+/* About once a second: removes those whose time is over. */
 void tbg_bans_tick(struct tbg_bans *b, uint64_t now_ns);
 
 /* Whether the peer of a connection is denied. */
 bool tbg_bans_deny(struct tbg_bans *b, const struct sockaddr_storage *peer);
-/* Whether anybody may be. */
+/* Whether any address is denied. */
 bool tbg_bans_are(const struct tbg_bans *b);
 
-/* One of a list, for those who show it. */
+/* One entry, to be shown. */
 struct tbg_ban_shown {
-	char text[64];			/* as people write it */
+	char text[64];			/* ADDRESS or ADDRESS/BITS */
 	bool deny, filed;		/* of the configuration */
 	uint64_t until_ns;
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who answers the SYNs of connections that have no socket: where the host's firewall
- * could refuse a client (a netfilter chain at prerouting or input, or on the way to
- * it), the kernel, and wire takes the connection over at the client's ACK; elsewhere
- * wire. For wire.c, by the control thread alone.
+ * Decides who answers SYNs with late sockets. If the host's firewall could refuse a
+ * client (a netfilter chain at prerouting or input, or before), the kernel does, and
+ * wire takes the connection over at the client's ACK; else wire does. For wire.c, in
+ * the control thread alone.
  */
 #ifndef TBG_USERD_BIRTHS_H
 #define TBG_USERD_BIRTHS_H
@@ -29,40 +29,41 @@ struct tbg_routes;
 
 struct tbg_births {
 	enum tbg_births_wanted wanted;
-	bool forgets;		/* wire can have conntrack forget a connection */
-	struct mnl_socket *nft;	/* which sends its changes; NULL: */
-	int nft_err;		/* why not */
-	int tables[2];		/* what iptables-legacy has, IPv4 and IPv6; or -1 */
+	bool forgets;		/* wire can remove a connection from conntrack */
+	struct mnl_socket *nft;	/* reports changes of nftables; NULL: */
+	int nft_err;		/* the reason */
+	int tables[2];		/* tables of iptables-legacy, IPv4 and IPv6; or -1 */
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
 	bool filters;		/* netfilter has a chain that could refuse a client */
 	bool nats;		/* or one that translates addresses */
-	unsigned int refused;	/* hand-overs whose segment a chain has dropped, ever, */
-	unsigned int row;	/* and those with none in between that went well */
+	unsigned int refused;	/* hand-overs whose segment netfilter dropped: all, */
+	unsigned int row;	/* and those in a row, without a successful one between */
 	char why[160];
 };
 
 /*
- * Begins to follow what netfilter has in this network namespace. Whatever cannot be
- * asked counts as a filter. forgets: see above. Needs CAP_NET_ADMIN, and to be root.
+ * Begins to follow the netfilter rules of this network namespace. What cannot be
+ * read counts as a filter. forgets: see above. Needs CAP_NET_ADMIN, and root.
  */
 void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets,
 		     const struct tbg_routes *routes);
 void tbg_births_close(struct tbg_births *b);
 
-/* Who it is: kernel, wire or none. */
+/* The result in a word: kernel, wire or none. */
 const char *tbg_births_text(const struct tbg_births *b);
 
-/* Whether nftables has changed since it was last asked so. */
+/* Whether nftables has changed since the last call. */
 bool tbg_births_news(struct tbg_births *b);
 
 /*
- * This many hand-overs have failed because netfilter drops what has not begun before its
- * eyes; well: one has not, since the last call. After a few in a row, connections are the
- * kernel's until nftables changes.
+ * Reports the number of hand-overs that failed because netfilter drops segments of
+ * connections whose beginning it has not seen; well: one has succeeded since the last
+ * call. After a few failures in a row, connections are the kernel's until nftables
+ * changes.
  */
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
 
-/* Asks again; true: mode is another now. Needs CAP_NET_ADMIN. */
+/* Reads the rules again; true: mode has changed. Needs CAP_NET_ADMIN. */
 bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes);
 
 #endif

@@ -15,18 +15,19 @@
 
 struct bpf_object_skeleton;
 
-/* Whether the kernel refuses the helper to those who may load programs. */
+/* Whether the kernel refuses the helper although it loads programs. */
 bool tbg_direct_needed(void);
 
 /* Whether it does, or has the loads. */
 bool tbg_direct_wanted(void);
 
-/* 0 or negative errno: opens the skeleton with another ELF than its own. */
+/* Opens the skeleton with another ELF file than its own. 0 or negative errno. */
 int tbg_direct_open(struct bpf_object_skeleton *s, const void *elf, size_t len);
 
 /*
- * Defines name_open(), as the skeleton's, in whichever form is wanted: NULL with errno.
- * bpf/NAME.skel.h and bpf/NAME_direct.skel.h are the includer's.
+ * Defines name_open(), which opens the required form, as the skeleton's open function
+ * does: NULL and errno on error. The including file includes bpf/NAME.skel.h and
+ * bpf/NAME_direct.skel.h.
  */
 #define TBG_DIRECT_OPEN(name)							\
 	static struct tbg_##name##_bpf *name##_open(void)			\

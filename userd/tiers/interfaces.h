@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The interfaces that wire is on: which ones, in what way, what takes them away and brings
- * them back, and which `auto` leaves out. Called by wire.c alone, in the control thread.
+ * The interfaces that wire is attached to: their selection, the way of attachment,
+ * following those that disappear and return, and those that `auto` leaves out. Called by
+ * wire.c alone, in the control thread.
  */
 #ifndef TBG_USERD_INTERFACES_H
 #define TBG_USERD_INTERFACES_H
@@ -24,56 +25,59 @@ struct tbg_xdp;
 
 struct tbg_wire_iface {
 	char name[16];
-	int ifindex;			/* 0: there is none of that name now */
+	int ifindex;			/* 0: no interface has this name now */
 	char how[8];			/* "tcx", "clsact" or "off" */
-	char why[120];			/* why it is off */
-	bool covered;			/* off, as another that it lies on is on */
-	char xdp[4];			/* "on", "off", or "" where it is not asked for, or TC off */
-	char xdp_why[120];		/* why that is off, and TC answers alone */
-	uint64_t xdp_retry_ns;		/* when it is tried again; 0: never */
+	char why[120];			/* reason if off */
+	bool covered;			/* off, because wire is on an interface below it */
+	char xdp[4];			/* "on", "off", or "": not requested, or TC is off */
+	char xdp_why[120];		/* reason if XDP is off, and only TC answers */
+	uint64_t xdp_retry_ns;		/* time of the next attempt; 0: never */
 };
 
 struct tbg_interfaces {
 	/* set by wire.c before tbg_interfaces_open() */
-	int progs[TBG_HOOK_NR];		/* -1: nothing looks at that hook */
+	int progs[TBG_HOOK_NR];		/* -1: no program for this hook */
 	struct bpf_object *obj;
 	const struct tbg_plan *plan;
 	struct tbg_knob *knob;
-	const char *wanted;		/* as --wire says */
+	const char *wanted;		/* the value of --wire */
 	bool automatic, translated;
 	const struct sockaddr_storage *listeners;
 	unsigned int listeners_nr;
-	uid_t owner;			/* whom the daemon will run as */
+	uid_t owner;			/* user of the daemon after it drops privileges */
 
 	struct tbg_pins pins;
 	struct tbg_wire_iface at[TBG_IFACES_MAX];
 	struct tbg_attachment attached[TBG_IFACES_MAX];
 	int xdp_fd[TBG_IFACES_MAX];	/* or -1 */
 	unsigned int nr;
-	struct tbg_xdp *xdp;		/* loaded when first asked for */
-	struct tbg_links *links;	/* read once for all that are looked at */
-	struct tbg_link_news *news;		/* NULL: looked at every two seconds alone */
+	struct tbg_xdp *xdp;		/* loaded at the first use */
+	struct tbg_links *links;	/* read once for all interfaces */
+	struct tbg_link_news *news;		/* NULL: checked only every two seconds */
 	uint64_t followed_ns;
-	bool full;			/* and said so */
-	bool news_wait;			/* something has changed since then */
-	int left[TBG_IFACES_MAX];	/* what `auto` leaves out, by number, and has said so */
+	bool full;			/* and logged */
+	bool news_wait;			/* something has changed since the last check */
+	int left[TBG_IFACES_MAX];	/* ifindexes that `auto` leaves out, as logged */
 	unsigned int left_nr;
-	char held[TBG_HELD_LEN];	/* why wire answers nothing for now; or "" */
+	char held[TBG_HELD_LEN];	/* why wire answers nothing at the moment; or "" */
 };
 
-/* Attaches to all that are wanted; negative: to none, and ret_msg says why. */
+/* Attaches to all wanted interfaces. Negative errno: to none, with a message in ret_msg. */
 int tbg_interfaces_open(struct tbg_interfaces *f, char *ret_msg, size_t msg_len);
 
 /* Detaches from all. */
 void tbg_interfaces_close(struct tbg_interfaces *f);
 
 /*
- * Looks for what has gone, come, or been taken off. Needs CAP_NET_ADMIN for that, which it
- * raises for as long.
+ * Handles interfaces that have appeared or disappeared, and detached programs. Raises
+ * CAP_NET_ADMIN while it does.
  */
 void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns);
 
-/* The same if netlink had news, at most every 20 ms: then at the next call. */
+/*
+ * The same if netlink has reported changes, at most every 20 ms; otherwise at the next
+ * call.
+ */
 void tbg_interfaces_news(struct tbg_interfaces *f, uint64_t now_ns);
 
 #endif

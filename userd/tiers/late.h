@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whether connections can be without a socket until their first miss, and why not. For
- * wire.c, before it loads either way. Reads alone.
+ * Whether late sockets are possible here, and if not, why. For wire.c, before it loads
+ * one of the two ways. Changes nothing.
  */
 #ifndef TBG_USERD_LATE_H
 #define TBG_USERD_LATE_H
@@ -10,9 +10,9 @@
 #include <stddef.h>
 
 struct tbg_late {
-	bool can;		/* the kernel makes sockets late, in this network namespace */
-	bool forgets;		/* BPF may remove what conntrack knows of a connection */
-	char why[160];		/* why it cannot, or why it does not all the same; or "" */
+	bool can;		/* late sockets work in this network namespace */
+	bool forgets;		/* BPF may remove connections from conntrack */
+	char why[160];		/* why they do not work, or are not used; or "" */
 };
 
 /* ifaces: as --wire names them; sock: that tier is wanted, too. */

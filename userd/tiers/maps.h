@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The maps of the cache, which the kernel tiers share and the rest of the
- * daemon writes: sized by plan before a BPF object is loaded, mapped into
- * memory after. The first tier loaded makes them, the next one is given them.
+ * daemon writes. They are sized by plan before a BPF object is loaded, and
+ * mapped into memory afterwards. The first loaded tier creates them, the next
+ * one uses the same.
  */
 #ifndef TBG_USERD_MAPS_H
 #define TBG_USERD_MAPS_H
@@ -37,29 +38,29 @@ struct tbg_maps {
 	struct tbg_bucket_set *buckets;	/* of clients, see tiers/rate.h */
 	struct tbg_mapping mapping[TBG_CLASS_NR + 3];
 	unsigned int mapping_nr;
-	/* wire's own */
+	/* of wire alone */
 	struct tbg_conn_word *conns;	/* by slot */
 	uint32_t conns_nr;
 	int owners_fd;			/* slot -> tbg_flow_key */
 	int take_back_fd;			/* program, see tiers/take_back.h */
-	struct tbg_guard *guard;	/* resets what it has cut off */
+	struct tbg_guard *guard;	/* resets connections that it has cut off */
 };
 
-/* What to do about an error of the kernel's that keeps a tier off. */
+/* Advice for an error of the kernel that keeps a tier off. */
 const char *tbg_maps_advice(int err);
 
-/* Before loading: sizes, and the class bases of an object's constants. */
+/* Before loading: sets sizes, and the first index of each class in an object's constants. */
 int tbg_maps_size(struct bpf_object *obj, volatile uint32_t *class_base,
 		  const struct tbg_plan *plan);
 
-/* Before loading: obj uses the maps that from has. */
+/* Before loading: lets obj use the maps of from. */
 int tbg_maps_share(struct bpf_object *obj, const struct bpf_object *from);
 
-/* After loading. 0 or negative errno; tbg_maps_close() in either case. */
+/* After loading: opens them. 0 or negative errno; call tbg_maps_close() in either case. */
 int tbg_maps_open(struct tbg_maps *ret, const struct bpf_object *obj);
 void tbg_maps_close(struct tbg_maps *m);
 
-/* An mmapable array; tbg_map_munmap() undoes it. 0 or negative errno. */
+/* Maps an array into memory; tbg_map_munmap() undoes it. 0 or negative errno. */
 int tbg_map_mmap(const struct bpf_map *map, struct tbg_mapping *ret);
 void tbg_map_munmap(struct tbg_mapping *m);
 
@@ -69,7 +70,7 @@ int tbg_maps_stats(const struct tbg_maps *m, struct tbg_stats *ret);
 /* Stops new answers of the kernel tiers. */
 void tbg_maps_drain(const struct tbg_maps *m);
 
-/* Whether the kernel tiers look this up of a client: TBG_CLIENTS_*. The control thread. */
+/* Sets whether the kernel tiers make this check of clients: TBG_CLIENTS_*. Control thread. */
 static inline void tbg_maps_clients(const struct tbg_maps *m, uint32_t what, bool is)
 {
 	uint32_t was = m->knob->clients & ~what;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a client is refused by: a list, or a limit. For who refuses, counts and shows it.
+ * Why a client is refused: a list, or a limit. For the code that refuses, counts and
+ * shows it.
  */
 #ifndef TBG_USERD_TIERS_REFUSAL_H
 #define TBG_USERD_TIERS_REFUSAL_H
 
-/* Its name where it is counted, and the reason in the log. */
+/* Its name in counters, and the reason in the log. */
 #define TBG_REFUSAL_LIST(X) \
 	X(list, "denied") \
 	X(requests, "limit-requests") \

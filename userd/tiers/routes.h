@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What routes and settings of this network namespace ask of packets that wire sends
- * without a socket, by which interfaces it answers, and which are in VRFs. Reads alone:
- * needs no privilege.
- * What wire cannot do as the kernel's TCP would, it leaves to that.
+ * Routes and sysctls of this network namespace, as far as they matter for packets that
+ * wire sends without a socket; the interfaces by which it answers; and those in VRFs.
+ * Read-only: needs no privilege. What wire cannot do exactly as the kernel's TCP is
+ * left to the kernel.
  */
 #ifndef TBG_USERD_ROUTES_H
 #define TBG_USERD_ROUTES_H
@@ -23,29 +23,29 @@ enum tbg_routes_left {
 struct mnl_socket;
 
 struct tbg_routes {
-	struct mnl_socket *news;	/* of all that is here; NULL: it is asked for each time */
-	bool again;		/* it is asked for the next time in any case */
-	bool linked;		/* interfaces may be stacked otherwise than the maps have it */
+	struct mnl_socket *news;	/* notifications of changes; NULL: read each time */
+	bool again;		/* read the next time in any case */
+	bool linked;		/* the stacking in the maps may be outdated */
 	struct tbg_ways ways;
-	int below[TBG_IFACES_MAX];	/* interfaces that the maps were set for */
+	int below[TBG_IFACES_MAX];	/* interfaces that the maps were made for */
 	unsigned int below_nr;
-	unsigned int vrfs;	/* interfaces that are in one */
-	uint32_t segs_max;	/* least initcwnd of any route; 0: none has one */
-	uint32_t mss_max;	/* least MTU of any; 0: none has one */
+	unsigned int vrfs;	/* number of interfaces in VRFs */
+	uint32_t segs_max;	/* least initcwnd of all routes; 0: none is set */
+	uint32_t mss_max;	/* least MTU of all routes; 0: none is set */
 	uint32_t challenge_ms;	/* net.ipv4.tcp_invalid_ratelimit */
 	uint8_t ttl, hops;
 	bool no_df;		/* net.ipv4.ip_no_pmtu_disc */
 	unsigned int offers[4];	/* net.ipv4.tcp_window_scaling, tcp_sack, tcp_timestamps, tcp_ecn */
 	enum tbg_routes_left left;
-	char why[120];		/* of what is left */
+	char why[120];		/* reason for TBG_LEFT_* */
 };
 
 void tbg_routes_open(struct tbg_routes *ret);
 void tbg_routes_close(struct tbg_routes *r);
 
 /*
- * Asks for settings, and for routes if any has changed: there may be a million. Where they
- * cannot be asked for, everything is left.
+ * Reads sysctls, and routes if any has changed (there may be a million). If that fails,
+ * everything is left to the kernel.
  */
 void tbg_routes_look(struct tbg_routes *r);
 
@@ -54,8 +54,8 @@ struct tbg_route_maps {
 };
 
 /*
- * Brings the maps up to date with what was looked at last. below: the interfaces that the
- * programs are on. Where that fails, everything is left.
+ * Updates the maps from what was read last. below: the interfaces with our programs. If
+ * that fails, everything is left to the kernel.
  */
 void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const int *below,
 		    unsigned int nr);

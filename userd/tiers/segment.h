@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A segment as a connection's client would send it, for programs of wire's that the
- * daemon runs (BPF_PROG_TEST_RUN). It never reaches a network.
+ * Makes a segment as the client of a connection would send it, as input of wire's
+ * programs that the daemon runs (BPF_PROG_TEST_RUN). It never reaches a network.
  */
 #ifndef TBG_USERD_SEGMENT_H
 #define TBG_USERD_SEGMENT_H
@@ -15,7 +15,7 @@
 #include "abi/tcb.h"
 #include "core/span.h"
 
-/* The longest frame: a tag, IPv6, a timestamp, a request that is too long by a byte. */
+/* The longest frame: a VLAN tag, IPv6, a timestamp, a request that is too long by one byte. */
 struct tbg_segment {
 	uint8_t b[ETH_HLEN + 4 + sizeof(struct ip6_hdr) + sizeof(struct tcphdr) + 12 +
 		  TBG_REQ_MAX + 1];
@@ -23,8 +23,9 @@ struct tbg_segment {
 };
 
 /*
- * Of the client of *t, with len bytes of payload, as far as it has acknowledged. Of *t it
- * reads flags, numbers, timestamps, addresses and tag of its frames.
+ * Makes a segment of the client of *t with len bytes of payload, which acknowledges what
+ * the client has acknowledged. Reads flags, sequence numbers, timestamps, and addresses
+ * and VLAN of frames from *t.
  */
 void tbg_segment_make(struct tbg_segment *ret, const struct tbg_tcb_key *key,
 		      const struct tbg_tcb *t, const uint8_t *b, uint32_t len);

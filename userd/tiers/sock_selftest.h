@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whether what sock rests on does in this kernel what it must, tried on a
- * connection of our own: for the daemon, before sock is loaded, and for
- * `toboggan probe`. Never on a kernel that is known to lack sock's fixes.
+ * Tests on a connection of its own whether the kernel features that sock
+ * relies on work: for the daemon, before it loads sock, and for `toboggan
+ * probe`. Not to be called on a kernel known to lack required fixes.
  */
 #ifndef TBG_USERD_SOCK_SELFTEST_H
 #define TBG_USERD_SOCK_SELFTEST_H
@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 /*
- * Takes some milliseconds; ten seconds where what must come does not. 0; or negative
- * errno, with what is not as it must be in ret_msg. Leaves nothing.
+ * Takes some milliseconds, or ten seconds if an expected answer is missing. Returns
+ * 0; or negative errno, with the failure in ret_msg. Leaves nothing behind.
  */
 int tbg_sock_selftest(char *ret_msg, size_t msg_len);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Wire's replies that clients have not acknowledged in time: written again,
- * through their sockets, whose TCP has timers. For client/, which has these sockets.
+ * Take-back: replies of wire that clients have not acknowledged in time are written
+ * to their sockets, whose TCP then retransmits them. For client/, which has these
+ * sockets.
  */
 #ifndef TBG_USERD_TIERS_TAKE_BACK_H
 #define TBG_USERD_TIERS_TAKE_BACK_H
@@ -9,19 +10,19 @@
 #include "tiers/wire.h"
 
 /*
- * The last len bytes of a reply that wire has sent, as it sent them, into out. Their
- * number, or -ESTALE: they are no longer held.
+ * Writes the last len bytes of a reply, as wire has sent it, to out. Returns their
+ * number, or -ESTALE: they are no longer available.
  */
 int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
 		      uint32_t len, uint8_t *out, size_t size);
 
 /*
- * Takes the unacknowledged end of wire's last reply on this slot back from
- * wire: at most size bytes of it go to out, for the caller to write next to
- * the socket, which has been given written bytes so far. Returns their number,
- * 0 where nothing is to be taken back, or negative errno, and the connection must be
- * reset: its bytes are no longer held (-ESTALE), or what it sends is not translated any
- * more (-ENETUNREACH), and the client has been told so.
+ * Takes the unacknowledged end of wire's last reply on this slot back: copies at most
+ * size bytes to out, which the caller writes to the socket next. written: bytes written
+ * to the socket so far. Returns their number; 0 if there is nothing to take back; or
+ * negative errno, and the connection must be reset: the bytes are no longer available
+ * (-ESTALE), or its segments are no longer translated (-ENETUNREACH; the client has
+ * been sent a reset).
  */
 int tbg_take_back_bytes(const struct tbg_maps *maps, int slot, uint32_t written,
 		   uint8_t *out, size_t size);

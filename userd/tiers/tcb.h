@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The daemon's side of connections that wire owns (abi/tcb.h): those that the kernel
- * takes over, replies that nobody has acknowledged, connections that idle or that
- * nobody ended. For wire.c.
+ * The daemon's side of connections that wire owns (abi/tcb.h): hand-over and
+ * give-back, retransmission of unacknowledged replies, closing of idle connections,
+ * removal of those that have ended. For wire.c.
  */
 #ifndef TBG_USERD_TCB_H
 #define TBG_USERD_TCB_H
@@ -12,26 +12,26 @@
 
 #include "abi/tcb.h"
 
-/* What is left of a closed connection is kept this long, as TIME_WAIT is. */
+/* How long the rest of a closed connection is kept, as TIME_WAIT is. */
 #define TBG_TCB_CLOSED_S 60
 
-/* One that was handed over and whose client says nothing more. */
+/* How long one that was handed over is kept without a segment of its client. */
 #define TBG_TCB_HANDED_S 120
 
-/* Between our FINs, while the client does not acknowledge one: doubled each time. */
+/* Time between retransmissions of our FIN; it doubles each time. */
 #define TBG_TCB_FIN_MS	1000
 
 struct tbg_tcbs {
 	int tcbs_fd, dues_fd, stuck_fd;
 	int push_fd;		/* the program tbg_push */
 	int crowds_fd, holders_fd;
-	unsigned int crowd_most, crowd_bits;	/* as clients are counted */
+	unsigned int crowd_most, crowd_bits;	/* limit and prefix length of clients */
 	uint32_t vrfs;		/* 1: some interface is in a VRF */
 	unsigned int idle_ms, header_ms;
-	struct tbg_tcb_key *due;	/* replies that our timer waits for */
+	struct tbg_tcb_key *due;	/* unacknowledged replies, for the retransmission timer */
 	unsigned int due_nr, due_room;
-	unsigned int nr;	/* that the last sweep left, tombstones too */
-	unsigned int open_nr;	/* of them, those not closed on both sides */
+	unsigned int nr;	/* after the last sweep, including TIME_WAIT */
+	unsigned int open_nr;	/* of them: not closed on both sides */
 };
 
 struct tbg_prefix;
@@ -39,50 +39,50 @@ struct tbg_prefix;
 int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, int push_fd);
 void tbg_tcbs_close(struct tbg_tcbs *t);
 
-/* A connection that was wire's, and may be again. */
+/* A connection that was wire's and may be given back. */
 struct tbg_taken {
 	struct tbg_tcb_key key;
-	struct tbg_tcb tcb;		/* as it was when the kernel took it over */
-	unsigned int streak;		/* requests in a row that wire could have answered */
-	unsigned int refusals, rest;	/* since it was taken; requests until wire is asked again */
+	struct tbg_tcb tcb;		/* its state at the hand-over */
+	unsigned int streak;		/* consecutive requests that wire could have answered */
+	unsigned int refusals, rest;	/* since the hand-over; requests until the next attempt */
 };
 
 /*
- * The connection of a socket that was made for a hand-over: it is the kernel's now, and
- * wire forgets it as soon as its last reply is acknowledged. 0 and *ret as it was; or
- * negative errno: it was never wire's.
+ * Takes the connection of a socket that was made by a hand-over: wire forgets it as
+ * soon as its last reply is acknowledged. Returns 0 and its state in *ret; or negative
+ * errno: it was never wire's.
  */
 int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret);
 
 /*
- * Gives the connection of socket fd back to wire, if this request is the answers-th in a row
- * that wire could answer, which it then does: the len bytes in b, which stand behind the
- * taken bytes of requests that the socket was read and that are answered. True: the socket is
- * dead, and fd to be closed. Where wire refuses, it is asked more rarely. Needs CAP_NET_ADMIN
- * among the thread's permitted capabilities.
+ * Gives the connection of socket fd back to wire, which answers the request of len bytes
+ * in b, if this is the answers-th request in a row that wire could answer. taken: bytes
+ * of earlier requests that were read from the socket and answered. True: the socket is
+ * dead; close fd. If wire refuses, it is asked more rarely. Needs CAP_NET_ADMIN among the
+ * thread's permitted capabilities.
  */
 bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
 		  const uint8_t *b, uint32_t len, unsigned int answers);
 
-/* Bytes of wire's last reply on *t that the client has not acknowledged. */
+/* Number of unacknowledged bytes of wire's last reply on *t. */
 uint32_t tbg_tcb_owed(const struct tbg_tcb *t);
 
 /*
- * Takes out at most nr connections whose hand-over has failed, since the last call: how
- * many.
+ * Returns at most nr connections whose hand-over has failed since the last call, and
+ * their number.
  */
 unsigned int tbg_tcbs_stuck(const struct tbg_tcbs *t, struct tbg_tcb_key *ret, unsigned int nr);
 
-/* Sends again what is overdue; several times a second, by one thread. */
+/* Retransmits overdue replies; called several times a second by one thread. */
 void tbg_tcbs_again(struct tbg_tcbs *t, uint64_t now_ns);
 
 /*
- * Closes what idles, sends FINs again, deletes what is over. drain: every open
- * connection is closed that has nothing under way.
+ * Closes idle connections, retransmits FINs, deletes ended connections. drain:
+ * closes every open connection without a reply under way.
  */
 void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain);
 
-/* Resets all that is not over: nobody is going to answer any more. */
+/* Resets all connections that have not ended, at the end of the daemon. */
 void tbg_tcbs_reset(struct tbg_tcbs *t);
 
 /*
@@ -90,12 +90,15 @@ void tbg_tcbs_reset(struct tbg_tcbs *t);
  * there was none, or the prefix of a client (bits) changes, connections so far do not count.
  */
 void tbg_tcbs_crowd(struct tbg_tcbs *t, uint32_t *knob, unsigned int most, unsigned int bits);
-/* How many are wire's; t NULL: none. Any thread. */
+/* Number of this client's connections of wire; t NULL: none. Any thread. */
 unsigned int tbg_tcbs_crowd_of(const struct tbg_tcbs *t, const struct tbg_prefix *client);
-/* How many have a socket, which BPF is told. One thread at a time for a client. */
+/*
+ * Tells BPF how many connections of a client have a socket. One thread at a time for a
+ * client.
+ */
 void tbg_tcbs_crowd_holds(void *tcbs, const struct tbg_prefix *client, unsigned int nr);
 
-/* Shows fn every connection, until it returns false. */
+/* Calls fn for every connection until it returns false. */
 void tbg_tcbs_read(const struct tbg_tcbs *t,
 		   bool (*fn)(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb,
 			      void *arg),

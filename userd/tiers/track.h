@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Connections that conntrack is to take for established although it has not seen them
- * begin, or has lost count of them. For wire.c.
+ * Makes conntrack take connections for established whose beginning, or part of which,
+ * it has not seen. For wire.c.
  */
 #ifndef TBG_USERD_TRACK_H
 #define TBG_USERD_TRACK_H

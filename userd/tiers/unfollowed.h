@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Connections that wire is on for and does not follow: whether that is all of them, and
- * the likely reason. Workers note them, the control thread asks.
+ * Detects that wire is attached but follows no connection, and names the likely reason.
+ * Workers note connections, the control thread evaluates.
  */
 #ifndef TBG_USERD_UNFOLLOWED_H
 #define TBG_USERD_UNFOLLOWED_H
@@ -18,25 +18,25 @@ struct tbg_maps;
 #define TBG_UNFOLLOWED_LEN 300
 
 struct tbg_unfollowed {
-	atomic_uint nr;		/* requests in a row, of connections that are not followed */
+	atomic_uint nr;		/* consecutive requests on connections without a flow */
 	atomic_ullong sampled_ns;
-	pthread_mutex_t lock;		/* of those below */
+	pthread_mutex_t lock;		/* of the members below */
 	struct sockaddr_storage local, remote;	/* of one of them */
-	struct sockaddr_storage asked;	/* for, by conntrack; or family 0 */
-	/* the control thread's */
-	uint64_t born;			/* connections that were followed, when last asked */
-	uint64_t cookies;		/* SYN cookies taken, when wire began */
+	struct sockaddr_storage asked;	/* the last one looked up in conntrack; or family 0 */
+	/* of the control thread */
+	uint64_t born;			/* followed connections at the last check */
+	uint64_t cookies;		/* SYN cookies received when wire began */
 };
 
 void tbg_unfollowed_open(struct tbg_unfollowed *u);
 
-/* A connection's socket whose flow was looked for: found or not. Any thread. */
+/* Notes whether the flow of a connection's socket was found. Any thread. */
 void tbg_unfollowed_note(struct tbg_unfollowed *u, int fd, int found);
 
-/* Forgets those from before the last one that was followed; from time to time. */
+/* Forgets connections from before the last followed one; to be called from time to time. */
 void tbg_unfollowed_tick(struct tbg_unfollowed *u, const struct tbg_maps *maps);
 
-/* "" or a sentence: none of the last connections is followed, and why that may be. */
+/* "", or a sentence: none of the last connections was followed, and the likely reason. */
 void tbg_unfollowed_why(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 			const struct tbg_maps *maps, char ret[TBG_UNFOLLOWED_LEN]);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The kernel side as the daemon sees it: loads the BPF objects, attaches them
- * to interfaces (tcx where the kernel has it, clsact otherwise), drains and
- * detaches them.
+ * The daemon's side of the wire tier: loads the BPF objects, attaches them to
+ * interfaces (tcx if the kernel has it, else clsact), drains and detaches
+ * them.
  */
 #ifndef TBG_USERD_WIRE_H
 #define TBG_USERD_WIRE_H
@@ -23,86 +23,86 @@ struct tbg_tcbs;
 struct tbg_wire;
 
 /*
- * Loads and attaches. ifaces: comma-separated words or "auto" (every Ethernet
- * and loopback interface that is up and has an address of a listener).
- * owner: whom the daemon will run as. Listeners must be bound. late_sockets: connections
- * are wire's alone, where the kernel can make their sockets late. births: who then answers
- * their SYNs. size: of the longest reply; 0: ten segments. Returns 0 or negative errno; on
- * error ret_msg says what is missing and what to do, and nothing is left attached.
+ * Loads and attaches. ifaces: comma-separated words or "auto" (every Ethernet and
+ * loopback interface that is up and has an address of a listener). owner: the user that
+ * the daemon will run as. Listeners must be bound. late_sockets: use them if the kernel
+ * has them. births: who then answers SYNs. size: of the longest reply; 0: ten segments.
+ * On error returns negative errno, with a message (what is missing, what to do) in
+ * ret_msg, and leaves nothing attached.
  */
 int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool late_sockets,
 		  enum tbg_births_wanted births, unsigned int size, const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
 		  char *ret_msg, size_t msg_len);
 
-/* Connections that this listening socket accepts are wire's to answer. */
+/* Lets wire answer on connections of this listening socket. */
 int tbg_wire_listen(struct tbg_wire *w, int fd);
 
 const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w);
 
-/* What was loaded, for another tier to share its maps. */
+/* The loaded object, for another tier that shares its maps. */
 const struct bpf_object *tbg_wire_object(const struct tbg_wire *w);
 
 /* Number of interfaces. NULL allowed. */
 unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 			     struct tbg_wire_iface ret[TBG_IFACES_MAX]);
 
-/* Flows that wire follows, of connections that are over too, counted now. */
+/* Number of flows now, including closed connections. */
 unsigned int tbg_wire_flows(struct tbg_wire *w);
 
 /*
- * Of them, those whose sockets still need translation (deltas, not through their end).
- * drain_ns: since when every socket is being closed.
+ * Number of flows whose sockets still need translation (with deltas, not fully
+ * closed). drain_ns: since when every socket is being closed.
  */
 unsigned int tbg_wire_flows_open(struct tbg_wire *w, uint64_t drain_ns);
 
 /*
- * Closes connections without a socket, as soon as nothing is under way on them; to be
- * called again until the end.
+ * Closes connections without a socket as soon as no reply is under way; to be called
+ * repeatedly.
  */
 void tbg_wire_drain(struct tbg_wire *w);
 
-/* Its connections without a socket, see tcb.h; NULL: there are none, or no wire. */
+/* Its connections without a socket, see tcb.h; NULL: without late sockets, or without wire. */
 struct tbg_tcbs *tbg_wire_tcbs(struct tbg_wire *w);
 
-/* How long a connection may idle, and wait for its first request. */
+/* Sets how long a connection may be idle, and wait for its first request. */
 void tbg_wire_limits(struct tbg_wire *w, unsigned int idle_ms, unsigned int header_ms);
 
-/* The kernel's number of the program that answers; 0: it cannot be told. */
+/* The kernel's id of the program that answers; 0: unknown. */
 uint32_t tbg_wire_program(const struct tbg_wire *w);
 
-/* The program that answers questions (tiers/ask.h). */
+/* The program for tiers/ask.h. */
 int tbg_wire_ask_fd(const struct tbg_wire *w);
 
-/* Shows fn every connection that wire owns, until it returns false. Any thread. */
+/* Calls fn for every connection that wire owns, until it returns false. Any thread. */
 void tbg_wire_own_each(const struct tbg_wire *w,
 		       bool (*fn)(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb,
 				  void *arg),
 		       void *arg);
 
-/* Whether connections are wire's or the kernel's, none of them both. */
+/* Whether late sockets are in use. */
 bool tbg_wire_owns(const struct tbg_wire *w);
 
-/* Why every connection has a socket; "": not every one has. */
+/* Why late sockets are not in use; "": they are. */
 const char *tbg_wire_late_off(const struct tbg_wire *w);
 
-/* Who answers SYNs, of such; NULL: the kernel all of them. By the control thread. */
+/* Who answers SYNs with late sockets; NULL: without, it is the kernel. Control thread. */
 const struct tbg_births *tbg_wire_births(const struct tbg_wire *w);
 
-/* Sends again what nobody has acknowledged in time; several times a second, by one thread. */
+/* Retransmits overdue replies; called several times a second by one thread. */
 void tbg_wire_again(struct tbg_wire *w, uint64_t now_ns);
 
 /*
- * A connection that wire has handed over, once its socket has something to read. *ret is
- * what wire knows of it. Negative: it never was wire's. Any thread.
+ * Takes a connection that was handed over, once its socket has something to read; *ret:
+ * its state in wire. Negative: it was never wire's. Any thread.
  */
 int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_taken *ret);
 
 /*
- * A request, the len bytes in b, has come on a connection that was taken, behind taken
- * bytes of others, and nothing else is under way there. True: wire has answered it, the
- * connection is wire's again, and fd is to be closed: that many requests in a row were
- * such as wire could answer.
+ * Offers wire the request of len bytes in b on a connection that was handed over and
+ * has nothing else under way; taken: bytes of earlier requests. True: the configured
+ * number of requests in a row could be answered by wire, wire has answered this one and
+ * owns the connection again; close fd.
  */
 bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, uint32_t taken,
 		   const uint8_t *b, uint32_t len, unsigned int answers);
@@ -114,36 +114,36 @@ void tbg_wire_close(struct tbg_wire *w);
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns);
 
 /*
- * Readable when interfaces, addresses or routes have changed, or -1. Then, and a few times
- * a second, tbg_wire_news() is to be called, which follows them; by the control thread.
+ * A descriptor that becomes readable when interfaces, addresses or routes have changed,
+ * or -1. The control thread calls tbg_wire_news() then, and a few times a second.
  */
 int tbg_wire_news_fd(const struct tbg_wire *w);
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns);
 
 /*
- * "" or a sentence: wire, which is on, follows none of its connections, and the likely
- * reason. By the control thread; needs CAP_NET_ADMIN, which it raises.
+ * "", or a sentence: wire is attached but follows no connection, and the likely
+ * reason. Control thread; raises CAP_NET_ADMIN.
  */
 void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN]);
 
-/* Why wire, which is on, answers nothing for now; "": it answers. */
+/* Why wire, although attached, answers nothing at the moment; "": it answers. */
 const char *tbg_wire_held(const struct tbg_wire *w);
 
 /*
  * A connection's slot. tbg_conn_claim() looks the flow of the accepted socket
  * fd up (two system calls) and marks its slot held; it returns the slot, or
- * -1 where wire does not follow the connection. Any thread. Every claim is
+ * -1 if wire does not follow the connection. Any thread. Every claim is
  * undone by tbg_conn_release() when the connection closes.
  */
 int tbg_conn_claim(struct tbg_wire *w, int fd);
 void tbg_conn_release(struct tbg_wire *w, int slot);
 
-/* Whether a socket may have to be given the last reply of slot's flow. Any thread. */
+/* Whether the last reply of the slot's flow may have to be taken back. Any thread. */
 bool tbg_slot_waits(struct tbg_wire *w, uint32_t slot);
 
 /*
- * CLOCK_MONOTONIC of wire's last reply on a connection, not of what came behind it: a
- * client that only asks whether we are there is idle. 0: wire has answered nothing.
+ * CLOCK_MONOTONIC of wire's last reply on a connection; keepalive probes of the
+ * client do not count. 0: wire has answered nothing.
  */
 uint64_t tbg_conn_hit_ns(struct tbg_wire *w, int fd, uint64_t now_ns);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * XDP, an earlier place of wire's answers on the interfaces that ask for it.
- * Attached as a link, natively, so that it never outlives the daemon: flows with
- * their deltas are the TC programs' to keep. Used by wire.c alone.
+ * XDP: wire's answers in the driver, on interfaces configured for it. Attached
+ * natively by a link, so that it never outlives the daemon: flows with deltas
+ * are kept by the TC programs. Used by wire.c alone.
  */
 #ifndef TBG_USERD_XDP_H
 #define TBG_USERD_XDP_H
@@ -16,28 +16,28 @@ struct bpf_object;
 struct tbg_xdp;
 
 /*
- * Loads the program on the maps of wire's object. 0 or negative errno, and
- * ret_why says what to tell the operator.
+ * Loads the program with the maps of wire's object. On error returns
+ * negative errno, and a message for the operator in ret_why.
  */
 int tbg_xdp_open(struct tbg_xdp **ret, const struct bpf_object *wire,
 		 const struct tbg_plan *plan, char *ret_why, size_t why_len);
 
 /*
- * A descriptor that is the attachment: closing it undoes it. Or negative errno,
- * with ret_why; -EBUSY: another program is there, which may go.
+ * Returns the link's descriptor: closing it detaches. Or negative errno, with
+ * ret_why; -EBUSY: another program is attached, which may disappear.
  */
 int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len);
 
-/* Whether an attachment was undone by somebody else, or went with its interface. */
+/* Whether the link was detached by another tool, or has disappeared with its interface. */
 bool tbg_xdp_is_detached(int fd);
 
-/* What is known of an interface, once it is detached. */
+/* Forgets the state of an interface, after it was detached. */
 void tbg_xdp_forget(struct tbg_xdp *x, int ifindex);
 
-/* Of the frames that come, those are answered which have the interface's address of now. */
+/* Updates the interface's address: only frames to it are answered. */
 void tbg_xdp_follow(struct tbg_xdp *x, int ifindex);
 
-/* Whether the interface takes replies from XDP and drops them. */
+/* Whether the interface drops replies from XDP. */
 bool tbg_xdp_is_lost(const struct tbg_xdp *x, int ifindex);
 
 /* NULL is allowed. */
