@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the daemon's own settings take: addresses, interfaces, tiers, the paths of
+ * Parses values of the daemon's settings: addresses, interfaces, tiers, paths of
  * sockets and logs. Called for each value of the command line and of the file;
- * must change nothing outside of the options but open the token's file.
+ * changes nothing outside of the options, except that it opens the token's file.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,7 +27,7 @@
 #define TOKEN_MIN  16		/* bytes of an admin token */
 #define TOKEN_MAX  256
 
-/* v lives as long as the options do. */
+/* v must live as long as the options. */
 static bool set_text(const char **to, const char *v)
 {
 	*to = v;
@@ -45,7 +45,7 @@ static bool port_parse(const char *v, in_port_t *ret)
 	return true;
 }
 
-/* Port 0 is another one each time. Both families have the port in one place. */
+/* Port 0 is a different one each time. Both families have the port at the same offset. */
 static bool listened(const struct tbg_options *o, const struct sockaddr_storage *a)
 {
 	if (!((const struct sockaddr_in *)a)->sin_port)
@@ -109,7 +109,7 @@ bool tbg_wire_set(struct tbg_target *t, const char *v)
 
 	if (!strcmp(v, "auto") || !strcmp(v, "off"))
 		return set_text(&t->options->wire, v);
-	do {				/* no empty and no overlong names, none twice */
+	do {				/* refuse empty, overlong and repeated names */
 		if (nr++ == TBG_IFACES_MAX || !tbg_value_iface(at, name, &xdp) || !strcasecmp(name, "auto") ||
 		    !strcasecmp(name, "off"))
 			return false;
@@ -121,7 +121,7 @@ bool tbg_wire_set(struct tbg_target *t, const char *v)
 	return set_text(&t->options->wire, v);
 }
 
-/* Looked at alone: tbg_bans_file() takes what was said. */
+/* Only checks: tbg_bans_file() reads the value as given. */
 bool tbg_clients_set(struct tbg_target *t, const char *v)
 {
 	struct tbg_prefix prefix;
@@ -166,7 +166,7 @@ bool tbg_listen_allow_set(struct tbg_target *t, const char *v)
 	return listen_rule_add(t, v, false);
 }
 
-/* Somebody has to answer what the others pass up: user is on, named or not. */
+/* The user tier is always on, named or not: it answers what the others pass up. */
 bool tbg_tiers_set(struct tbg_target *t, const char *v)
 {
 	char copy[64], *rest = copy, *word;
@@ -175,7 +175,7 @@ bool tbg_tiers_set(struct tbg_target *t, const char *v)
 	if (strlen(v) >= sizeof(copy))
 		return false;
 	strcpy(copy, v);
-	while ((word = strsep(&rest, ","))) {	/* empty words too, to refuse them */
+	while ((word = strsep(&rest, ","))) {	/* yields empty words, too, to refuse them */
 		if (!strcmp(word, "wire"))
 			wire = true;
 		else if (!strcmp(word, "sock"))
@@ -188,7 +188,7 @@ bool tbg_tiers_set(struct tbg_target *t, const char *v)
 	return true;
 }
 
-/* Which of the names v is; nr: none of them. */
+/* The index of v among the names; nr: none. */
 static int named(const char *const *names, int nr, const char *v)
 {
 	int i = 0;
@@ -245,7 +245,7 @@ bool tbg_wire_size_set(struct tbg_target *t, const char *v)
 	return ret;
 }
 
-/* What there is not would be looked for until the machine has none left. */
+/* Refuses more memory than the machine has. */
 bool tbg_memory_set(struct tbg_target *t, const char *v)
 {
 	uint64_t there = (uint64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
@@ -254,7 +254,7 @@ bool tbg_memory_set(struct tbg_target *t, const char *v)
 	return tbg_value_size(v, 1 << 20, there < max ? there : max, &t->options->memory);
 }
 
-/* err: of --check, which looks at where a path leads. */
+/* err: result of --check, which checks where a path leads. */
 static bool set_path(struct tbg_target *t, const char **to, const char *v, int err)
 {
 	if (err)
@@ -311,7 +311,7 @@ bool tbg_admin_token_set(struct tbg_target *t, const char *v)
 	return token_read(t, v) && set_text(&t->options->admin_token_file, v);
 }
 
-/* Of a host, which has no options, it is looked at alone: sites.c takes it. */
+/* For a host, which has no options, it is only checked: sites.c reads it. */
 bool tbg_access_log_set(struct tbg_target *t, const char *v)
 {
 	struct tbg_options *o = t->options;

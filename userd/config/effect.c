@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Refuses settings that would be ignored: those that nothing in reach of their scope
- * has a use for. Each row of the table says what it needs. A scope around others may
- * set what some of them can use, and each of them may say otherwise. Called once all
- * of a scope is made.
+ * Refuses settings without effect: those that nothing in their scope uses. Each row
+ * of the table says what it needs. An outer scope may set what only some of its
+ * inner scopes use. Called after all of a scope was made.
  */
 #include "config/build.h"
 
@@ -11,7 +10,7 @@
 #include <string.h>
 
 static const struct {
-	unsigned int reach;		/* any of these will do */
+	unsigned int reach;		/* one of these suffices */
 	const char *lacks, *expected;
 } needs[] = {
 #define X(name, reach, lacks, expected) [TBG_NEEDS_##name] = { reach, lacks, expected },
@@ -102,7 +101,7 @@ const char *tbg_effect_options(const struct tbg_options *o, const struct tbg_sit
 	const struct tbg_setting_row *row;
 
 	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
-		/* what says no more than the default, or off, cannot be ignored */
+		/* a value that equals the default, or off, is never without effect */
 		if (row->object != TBG_OBJECT_OPTIONS || !o->said[i] || !o->line[i][0] ||
 		    !strcmp(o->said[i], row->unsaid ?: "") || !strcmp(o->said[i], "off") ||
 		    met(row, reach))

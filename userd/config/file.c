@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * libconfuse reads what text.c has put together, this file makes its tables out of
- * ours and tells what is wrong. Every value is checked while the parser stands
- * behind it, since its line is known then alone.
+ * libconfuse parses the text of text.c. This file makes libconfuse's tables from
+ * ours and reports errors. Every value is checked while the parser is just behind
+ * it, the only moment at which its line is known.
  */
 #include "config/file.h"
 
@@ -19,24 +19,24 @@
 #include "config/settings.h"
 #include "config/text.h"
 
-#define OPTS_MAX	128		/* names in one scope */
-#define SCOPES_MAX	4		/* deep */
-#define GIVEN		(1 << 30)	/* our flag of an option: it has been set */
+#define OPTS_MAX	128		/* number of names in one scope */
+#define SCOPES_MAX	4		/* nesting of scopes */
+#define GIVEN		(1 << 30)	/* our flag in an option of libconfuse: it has been set */
 
-/* The one reading under way: libconfuse has no argument for its callbacks. */
+/* The reading under way: libconfuse passes no argument to callbacks. */
 static struct reading {
 	struct tbg_options *o;
 	struct tbg_roots *roots;
 	struct tbg_scope *top;
-	struct tbg_scope *open[SCOPES_MAX];	/* sections not yet ended */
+	struct tbg_scope *open[SCOPES_MAX];	/* open sections */
 	unsigned int open_nr;
-	char *at;			/* behind the last section that has ended, */
-	unsigned int line;		/* there; of the braces that are open there */
-	unsigned int begun[SCOPES_MAX * 2], begun_nr;	/* the titles' lines; a list's: 0 */
+	char *at;			/* end of the last closed section, */
+	unsigned int line;		/* its line, and number of open braces there */
+	unsigned int begun[SCOPES_MAX * 2], begun_nr;	/* title lines; of a list: 0 */
 	cfg_t *cfg;
 	const cfg_opt_t *last;		/* the value checked last, */
 	unsigned int last_nr;		/* its number in its list */
-	bool missing;			/* the fault is what a value leads to */
+	bool missing;			/* the error: a value names something that does not exist */
 	char *msg;
 	size_t msg_len;
 } *reading;
@@ -44,7 +44,7 @@ static struct reading {
 static const struct {
 	const char *name;
 	enum tbg_scope_kind kind;
-	unsigned int in;		/* scopes it may stand in */
+	unsigned int in;		/* scopes in which it is allowed */
 } sections[] = {
 	{ "host", TBG_SCOPE_HOST, TBG_SCOPE_TOP },
 	{ "location", TBG_SCOPE_LOCATION, TBG_SCOPE_TOP | TBG_SCOPE_HOST },
@@ -71,7 +71,7 @@ static const char *section_word(const char *name)
 
 /* --- what is wrong ------------------------------------------------------- */
 
-/* The first fault is told, what follows from it is not. */
+/* Reports the first error only, not its consequences. */
 __attribute__((format(printf, 2, 3)))
 static void fault(unsigned int line, const char *format, ...)
 {
@@ -92,7 +92,7 @@ static void fault(unsigned int line, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(reading->msg + n, reading->msg_len - n, format, args);
 	va_end(args);
-	/* a value may go over several lines, what is said of it may not */
+	/* a value may have several lines, a message may not */
 	for (char *at = reading->msg; *at; at++)
 		if ((unsigned char)*at < ' ' || *at == 0x7f)
 			*at = '?';
@@ -105,7 +105,7 @@ static void name_add(char *text, size_t size, const char *name)
 	snprintf(text + len, size - len, "%s%s", len ? ", " : "", name);
 }
 
-/* Every name that may stand in a scope, and one that is near to the word that may not. */
+/* Lists every name allowed in a scope, and the nearest one to an unknown word. */
 static void names_of(enum tbg_scope_kind kind, char *ret, size_t size, struct tbg_near *near)
 {
 	const struct tbg_setting_row *row;
@@ -152,8 +152,8 @@ static void parser_error(cfg_t *cfg, const char *format, va_list args)
 /* --- where sections begin ------------------------------------------------ */
 
 /*
- * The line of the title of the section that ends next; the parser knows that of its
- * end alone. A brace behind '=' is a list's.
+ * The line of the title of the section that ends next; the parser only knows the
+ * line of its end. A brace after '=' begins a list.
  */
 static unsigned int section_line(struct reading *r)
 {
@@ -200,7 +200,7 @@ static struct tbg_scope *scope_of(cfg_t *cfg)
 	return s;
 }
 
-/* The value to be checked; NULL: none, or a list's last one once more. */
+/* The value to be checked; NULL: none, or the last one of a list again. */
 static const char *value_new(cfg_opt_t *opt)
 {
 	unsigned int nr = cfg_opt_size(opt);
@@ -212,8 +212,8 @@ static const char *value_new(cfg_opt_t *opt)
 }
 
 /*
- * Set again, instead of added to? libconfuse notes MODIFIED at each '=', where it
- * also empties a list, and we take that back with the first value.
+ * Whether it is set again rather than added to: libconfuse sets MODIFIED at each
+ * '=', where it also empties a list; the first value clears it here.
  */
 static bool given_twice(const cfg_t *cfg, cfg_opt_t *opt)
 {
@@ -250,7 +250,7 @@ static int setting_value(cfg_t *cfg, cfg_opt_t *opt)
 		fault(cfg->line, "out of memory");
 		return -1;
 	}
-	/* a list's only value, once more */
+	/* the only value of a list, a second time */
 	if (cfg_opt_size(opt) == 1)
 		tbg_scope_unset(scope, row);
 	if (tbg_scope_set(scope, row, cfg->line, v, reading->roots, &why))
@@ -271,7 +271,7 @@ static int option_value(cfg_t *cfg, cfg_opt_t *opt)
 	return value_wrong(cfg, opt, v, row, why);
 }
 
-/* A section has ended: it goes into the one around it. */
+/* A section has ended: adds it to the enclosing one. */
 static int section_end(cfg_t *cfg, cfg_opt_t *opt)
 {
 	cfg_t *section = cfg_opt_getnsec(opt, cfg_opt_size(opt) - 1);
@@ -308,7 +308,7 @@ static cfg_opt_t opt_of(const char *name, bool list, cfg_validate_callback_t fn)
 	return ret;
 }
 
-/* Fills to[OPTS_MAX] for a scope; below: tables of its sections. */
+/* Fills the table to[OPTS_MAX] of a scope; below: tables of its sections. */
 static void opts_fill(cfg_opt_t *to, enum tbg_scope_kind kind,
 		      cfg_opt_t *const *below)
 {
@@ -316,7 +316,7 @@ static void opts_fill(cfg_opt_t *to, enum tbg_scope_kind kind,
 	unsigned int nr = 0;
 
 	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
-		/* in a host it is not the daemon's */
+		/* in a host it is the host's, not the daemon's */
 		bool option = row->object == TBG_OBJECT_OPTIONS && kind == TBG_SCOPE_TOP;
 
 		if (row->scopes & kind)
@@ -357,7 +357,7 @@ static int text_parse(struct reading *r, const char *text)
 	if (err)
 		fault(0, "cannot be read as a configuration; accepted: name = \"value\" lines");
 	cfg_free(r->cfg);
-	malloc_trim(0);		/* 10 KiB of tables for each section that there was */
+	malloc_trim(0);		/* libconfuse has used 10 KiB for each section */
 	for (unsigned int i = 0; i < r->open_nr; i++)
 		tbg_scope_free(r->open[i]);
 	return err;
@@ -365,15 +365,16 @@ static int text_parse(struct reading *r, const char *text)
 
 /* --- the file ------------------------------------------------------------ */
 
-/* The next token that is no blank. */
+/* The next token that is not white space. */
 static char *token_next(char *at)
 {
 	return at + strspn(at, " \t\r\n");
 }
 
 /*
- * "upstream" is a setting and a section, and libconfuse takes a name for one of
- * them: that of a section, which a title and a brace follow, gets a capital letter.
+ * "upstream" is both a setting and a section, but libconfuse allows a name only
+ * once. So the name of a section (followed by a title and a brace) gets a capital
+ * letter.
  */
 static void sections_mark(char *text)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is added to the heads of answers: Expires and Cache-Control, fields of
- * the site's own, each of a scope and its media types. Called while a location
- * is made; must let no field pass that the daemon makes itself.
+ * Fields added to answers: Expires, Cache-Control and fields of the site, for
+ * a scope and its media types. Called while a location is made; must refuse
+ * fields that the daemon writes itself.
  */
 #include "config/build.h"
 
@@ -53,7 +53,10 @@ static bool header_valid(const char *v)
 	for (size_t i = 0; i < len; i++)
 		if (!tbg_token_byte(v[i]))
 			return false;
-	/* what the daemon makes, what frames, and what a 304 repeats (RFC 9110 15.4.5) */
+	/*
+	 * fields that the daemon writes, framing, and those that a 304 repeats (RFC 9110
+	 * 15.4.5)
+	 */
 	if (tbg_name_in(tbg_name_of((struct tbg_slice){ v, len }),
 			tbg_names_with(TBG_FRAMING | TBG_SET_HERE)))
 		return false;
@@ -81,7 +84,7 @@ static struct tbg_header_rules *header_rules_add(struct tbg_target *t)
 	return &more[l->header_rules_nr++];
 }
 
-/* "image/" and a star is kept as "image/". */
+/* "image/" followed by a star is kept as "image/". */
 static const char *type_pattern(struct tbg_sites *s, const char *title)
 {
 	char *ret = tbg_sites_text(s, title);
@@ -92,13 +95,13 @@ static const char *type_pattern(struct tbg_sites *s, const char *title)
 	return ret;
 }
 
-/* The media types of a scope that are whole, or those that end in a star. */
+/* Applies a scope's media types: either the complete ones or those that end in a star. */
 static int types_apply(struct tbg_build *m, struct tbg_target *t, const struct tbg_scope *scope,
 		       bool whole)
 {
 	int err = 0;
 
-	/* below the file itself there may be ten thousand hosts, and none */
+	/* the file itself may have ten thousand hosts below, but no media type */
 	for (unsigned int i = 0; scope->types && i < scope->below_nr && !err; i++) {
 		const struct tbg_scope *type = scope->below[i];
 

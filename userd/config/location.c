@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Locations: what their own settings take, and how one is made of the scopes
- * around it, from the outermost to its own. Called for each site; what answers
- * must be certain when it returns.
+ * Locations: parses values of their settings, and makes a location from its
+ * scopes, from the outermost to its own. Called for each site; afterwards the
+ * handler of each location is known.
  */
 #include "config/build.h"
 
@@ -74,7 +74,7 @@ bool tbg_error_page_set(struct tbg_target *t, const char *v)
 
 	if (t->begins)
 		memset(t->paged, 0, sizeof(t->paged));
-	/* locations are found by the path as it stands here: a program's must be seen as one */
+	/* the handler of a page is selected by this path, so it must be canonical */
 	if (!path || path[1] != '/' || !tbg_path_plain(path + 1) ||
 	    !tbg_file_name(strrchr(path, '/') + 1))
 		return false;
@@ -208,7 +208,10 @@ static void clients_add(struct tbg_client_rule *rule, unsigned int *nr,
 	}
 }
 
-/* Its own lists, or its host's; those of the file itself are asked for every request. */
+/*
+ * Lists of the location or its host; those of the file itself are checked for every
+ * request.
+ */
 static int clients_make(struct tbg_build *m, struct tbg_location *l,
 			const struct tbg_scope *const scopes[2])
 {
@@ -238,7 +241,7 @@ static int clients_make(struct tbg_build *m, struct tbg_location *l,
 	return 0;
 }
 
-/* Of the lines that it adds, about; and whether it adds any. */
+/* Estimates the length of the lines that it adds, and sets whether it adds any. */
 static size_t fields_bytes(struct tbg_location *l)
 {
 	size_t ret = 0;
@@ -254,7 +257,7 @@ static size_t fields_bytes(struct tbg_location *l)
 	return ret;
 }
 
-/* What a scope says that is no root: one thing, or nothing. */
+/* The handler that a scope sets, other than a root: one or none. */
 static int pool_said(struct tbg_build *m, const struct tbg_scope *scope,
 		     const struct tbg_setting **ret, enum tbg_pool_kind *ret_kind)
 {
@@ -271,8 +274,8 @@ static int pool_said(struct tbg_build *m, const struct tbg_scope *scope,
 }
 
 /*
- * What answers, once all that is said of a location has been applied: the
- * innermost of scopes that says anything has the last word.
+ * Sets the handler of a location after all settings were applied: the
+ * innermost scope that sets one wins.
  */
 static int location_handler(struct tbg_build *m, struct tbg_target *t,
 			    const struct tbg_scope *const scopes[3])
@@ -326,7 +329,7 @@ static void location_match(struct tbg_location *l, struct tbg_sites *s,
 	l->match_len = strlen(l->match);
 }
 
-/* own NULL: what the host says of all paths. */
+/* own NULL: the location of all other paths of the host. */
 static int location_make(struct tbg_build *m, struct tbg_location *l,
 			 const struct tbg_scope *host,
 			 const struct tbg_scope *own)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How far one word is from another: letters left out, put in, exchanged, or in
- * the order of their neighbour (the distance of Damerau, each letter once).
- * Called for messages alone; must suggest nothing that another name is as near
- * to by chance: short words are near only if they differ in one key.
+ * The distance between two words: letters that are missing, added, replaced or
+ * swapped with their neighbour (Damerau's distance, each letter once). For
+ * messages only. Avoids accidental suggestions: short words are near only if
+ * they differ in one letter.
  */
 #include "config/near.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The command line, --help, and the daemon's own settings wherever they are from
- * (config/table.c has them all). A wrong value is told in one line: where, what it
- * was, what is accepted. The command line wins over the file.
+ * The command line, --help, and the daemon's own settings from any source
+ * (config/table.c lists them). A wrong value is reported in one line: where, the
+ * value, what is accepted. The command line overrides the file.
  */
 #include <errno.h>
 #include <net/if.h>
@@ -33,11 +33,11 @@
 struct line {
 	struct tbg_options *o;
 	const char *check;			/* --check's file */
-	bool begun[TBG_SETTINGS_MAX];		/* lists of the daemon that it has */
+	bool begun[TBG_SETTINGS_MAX];		/* lists of the daemon that it contains */
 	int list;				/* a site of the configuration has one */
 };
 
-/* What is no setting: words of the command line alone. */
+/* Options that are no settings: for the command line alone. */
 static const struct {
 	const char *name, *arg, *about;
 } words[] = {
@@ -85,7 +85,7 @@ static void help(void)
 
 /* --- the daemon's own settings --------------------------------------------- */
 
-/* Sets it and keeps what was said: of a list, all of it. */
+/* Sets it and keeps the value as given; of a list, all values. */
 static bool option_set(struct tbg_target *t, unsigned int nr, unsigned int line, const char *v)
 {
 	const struct tbg_setting_row *row = tbg_setting_row(nr);
@@ -103,7 +103,7 @@ static bool option_set(struct tbg_target *t, unsigned int nr, unsigned int line,
 		t->options->line[nr][0] = line;
 	else if (row->set == tbg_listen_set)
 		t->options->line[nr][t->options->listen_nr - 1] = line;
-	/* again, with the copy that stays */
+	/* again, with the copy that is kept */
 	return list || tbg_setting_put(row, t, text);
 }
 
@@ -182,7 +182,7 @@ static bool is(const char *name, const char *word, size_t len)
 	return strlen(name) == len && !strncmp(name, word, len);
 }
 
-/* The row of an option; -1: it is none. */
+/* The row of an option; -1: unknown. */
 static int row_of(const char *word, size_t len)
 {
 	int row = tbg_setting_find(word, len);
@@ -206,8 +206,8 @@ static void unknown_tell(const char *word, size_t len)
 }
 
 /*
- * Splits argv[*at] into name and value, which may be the next word. NULL: told
- * what is wrong.
+ * Splits argv[*at] into name and value, which may be the next word. NULL:
+ * error, a message was printed.
  */
 static const char *word_split(char **argv, int *at, size_t *ret_len)
 {
@@ -267,7 +267,7 @@ static int option_take(struct line *line, unsigned int nr, const char *v)
 	return tbg_option_set(line->o, nr, 0, v, begins, &why) ? 0 : value_wrong(row, v, why);
 }
 
-/* One word that is no setting. */
+/* Reads an option that is no setting. */
 static int word_take(struct line *line, const char *word, size_t len, const char *v)
 {
 	if (is("config", word, len)) {
@@ -284,7 +284,7 @@ static int word_take(struct line *line, const char *word, size_t len, const char
 	return 0;
 }
 
-/* files: only which configuration there is, and what needs none. */
+/* files: reads only the options that name the configuration file, and those that need none. */
 static int line_read(struct line *line, char **argv, bool files)
 {
 	int err = 0;
@@ -330,8 +330,9 @@ static uint64_t number_in(const char *path)
 }
 
 /*
- * Most of the budget is the kernel's from the start, so it follows the machine, or
- * the container: a sixteenth, between MEMORY_LEAST and MEMORY_MOST.
+ * The default budget is a sixteenth of the memory of the machine or container,
+ * between MEMORY_LEAST and MEMORY_MOST: the kernel allocates most of it at the
+ * start.
  */
 static uint64_t memory_default(void)
 {
@@ -342,7 +343,7 @@ static uint64_t memory_default(void)
 	return ret < MEMORY_LEAST ? MEMORY_LEAST : ret > MEMORY_MOST ? MEMORY_MOST : ret;
 }
 
-/* Whether nobody else can put a socket there before us. */
+/* Whether no other user can create a socket there before us. */
 static bool folder_ours(const char *dir)
 {
 	struct stat st;
@@ -351,7 +352,7 @@ static bool folder_ours(const char *dir)
 	       !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* NULL: there is no folder of our own. /tmp is everybody's. */
+/* The default folder; NULL: there is none that only we can write to, such as /tmp. */
 static const char *control_default(struct tbg_options *o)
 {
 	const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -416,7 +417,7 @@ struct logs {
 	unsigned int nr;
 };
 
-/* Of --check, as a start would see it. */
+/* For --check: the same result as a start would have. */
 static int log_reach(const struct tbg_options *o, const struct tbg_site *site)
 {
 	char text[MSG_LEN];
@@ -527,7 +528,7 @@ static int complete(struct tbg_options *o)
 	return 0;
 }
 
-/* Of a file, with the other options: all that a start would refuse. */
+/* Checks a file with the other options for everything that a start would refuse. */
 static int sites_check(struct tbg_options *o)
 {
 	struct tbg_sites *sites = NULL;
@@ -586,7 +587,7 @@ int tbg_options_ifaces_check(const struct tbg_options *o)
 	return 0;
 }
 
-/* Number of the listener at that address; listen_nr: there is none. */
+/* Index of the listener at this address; listen_nr: none. */
 static unsigned int listener_of(const struct tbg_options *o, const struct sockaddr_storage *at)
 {
 	unsigned int i = 0;
@@ -631,7 +632,7 @@ int tbg_options_listen_check(const struct tbg_options *o)
 
 		fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		err = fd < 0 ? errno : 0;
-		/* whether it is taken, or forbidden, may be otherwise at the start */
+		/* at the start, it may no longer be in use or forbidden */
 		if (!err && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) &&
 		    bind(fd, (const struct sockaddr *)a, sizeof(*a)) && errno == EADDRNOTAVAIL)
 			err = errno;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pools of our own, of CGI programs or of a module: their limits, and the
- * upstream that each is to the rest of the daemon. Called while a location is
- * made; starts nothing, gateway/supervise.c does.
+ * Pools of the gateway for CGI programs or a module: their limits, and the
+ * upstream that stands for each in the rest of the daemon. Called while a
+ * location is made; starts nothing, which is done by gateway/supervise.c.
  */
 #include "config/build.h"
 
@@ -18,9 +18,9 @@
 
 #include "os/units.h"
 
-#define GRACE_MS	5000	/* for a pool to say that a program's time is over */
+#define GRACE_MS	5000	/* for the pool to report that a program's time is over */
 
-/* An absolute path to what there is, without links. */
+/* An absolute path of an existing file, with links resolved. */
 static bool real_path(struct tbg_target *t, const char *v, mode_t type,
 		      char ret[TBG_POOL_COMMAND_PATH])
 {
@@ -37,7 +37,10 @@ static bool real_path(struct tbg_target *t, const char *v, mode_t type,
 	return ok;
 }
 
-/* By its head: nothing of it runs yet. What we may not read, whoever loads it may. */
+/*
+ * Checks it by its ELF header, without running it. A file that we may not read is
+ * accepted: the user that loads it may.
+ */
 static bool is_shared_object(struct tbg_target *t, const char *path)
 {
 	Elf64_Ehdr head = { 0 };
@@ -91,7 +94,7 @@ bool tbg_module_set(struct tbg_target *t, const char *v)
 	size_t size = strlen(v) + 1;
 
 	t->location->handler = TBG_HANDLER_UPSTREAM;
-	if (t->begins) {	/* what it leads to is looked at by tbg_pool_make() */
+	if (t->begins) {	/* tbg_pool_make() checks the file */
 		o->args_len = 0;
 		snprintf(o->path, sizeof(o->path), "%s", v);
 		return size <= sizeof(o->path);
@@ -109,7 +112,7 @@ int tbg_pools_unsaid(struct tbg_target *t)
 	return tbg_settings_unsaid(t, TBG_OBJECT_CGI) ?: tbg_settings_unsaid(t, TBG_OBJECT_MODULE);
 }
 
-/* All that makes a pool what it is, as text: pools of the same name are one. */
+/* All settings of a pool as text: pools with the same text are one. */
 static char *pool_name(const struct tbg_pool_command *o)
 {
 	struct stat st;
@@ -126,7 +129,10 @@ static char *pool_name(const struct tbg_pool_command *o)
 		o->requests, o->uid, o->gid, o->chroot);
 	for (unsigned int i = 0; i < o->args_len; i += strlen(o->args + i) + 1)
 		fprintf(f, " \"%s\"", o->args + i);
-	/* a new file makes a new pool: its workers are of one, and its answers too */
+	/*
+	 * a replaced file makes a new pool, so that all workers and answers are of one
+	 * version
+	 */
 	if (o->kind == TBG_POOL_MODULE && !stat(o->path, &st))
 		fprintf(f, " file %llu of %lld.%09ld", (unsigned long long)st.st_ino,
 			(long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);

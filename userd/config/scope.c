@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Scopes as they were written: a tree of sections, each with its settings. Made
- * by config/file.c and options.c while they read; knows which titles a section may
- * have, but not what any setting means.
+ * Scopes as written: a tree of sections, each with its settings. Filled by
+ * config/file.c and options.c; knows the allowed titles of sections, but not the
+ * meaning of settings.
  */
 #include "config/settings.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Values of settings: how one is put into its field, how it is tried when it is
- * read, and how defaults and those of a scope are applied. Called while the
- * configuration is read and sites are made; what there is to set is in table.c.
+ * Values of settings: stores a value in its member, checks it when it is read,
+ * and applies defaults and the settings of a scope. Called while the
+ * configuration is read and sites are made; the settings are in table.c.
  */
 #include "config/settings.h"
 
@@ -53,7 +53,7 @@ static bool time_set(const struct tbg_setting_row *row, unsigned int *to, const 
 	return true;
 }
 
-/* "listed or unlisted": true for the one that is not the default. */
+/* Of two words, as in "listed or unlisted": true for the one that is not the default. */
 static bool word_set(const struct tbg_setting_row *row, bool *to, const char *v)
 {
 	const char *or = strstr(row->note, " or ");
@@ -86,7 +86,7 @@ bool tbg_setting_put(const struct tbg_setting_row *row, struct tbg_target *t, co
 	return false;
 }
 
-/* A list's default is its values, with ", " between. */
+/* The default of a list: values separated by ", ". */
 static bool unsaid_put(const struct tbg_setting_row *row, struct tbg_target *t)
 {
 	char value[128];
@@ -154,7 +154,7 @@ static bool setting_keep(struct tbg_scope *scope, unsigned int row,
 	return more[s->values_nr] && ++s->values_nr;
 }
 
-/* "off" is no member of such a list, but in place of one. */
+/* "off" stands in place of such a list, not in it. */
 static bool off_beside(const struct tbg_scope *scope, unsigned int row,
 		       const char *value)
 {
@@ -167,7 +167,7 @@ static bool off_beside(const struct tbg_scope *scope, unsigned int row,
 	return false;
 }
 
-/* Tries the value on a location that nobody will see. */
+/* Checks the value on a temporary location. */
 bool tbg_scope_set(struct tbg_scope *scope, unsigned int row,
 		   unsigned int line, const char *value,
 		   struct tbg_roots *roots, const char **ret_why)
@@ -203,7 +203,10 @@ int tbg_build_wrong(struct tbg_build *m, unsigned int line, const char *format, 
 	return -EINVAL;
 }
 
-/* Accepted alone, but not here and now: its list is too long, a folder went away. */
+/*
+ * The value was accepted alone, but fails here: its list is too long, or a folder has
+ * disappeared.
+ */
 static int refused(struct tbg_build *m, const struct tbg_target *t,
 		   const struct tbg_setting *s, const char *v)
 {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hosts, and all of a configuration as one struct tbg_sites: upstreams first,
- * since locations name them, then a site for each host. Called for each reading
- * of it; a site whose answers stay the same must keep its id, or its objects
- * would be lost.
+ * Makes a struct tbg_sites from a configuration: first the upstreams, which
+ * locations name, then a site for each host. Called for each reading; a site
+ * whose answers stay the same must keep its id, or its objects would be lost.
  */
 #include "config/build.h"
 
@@ -16,7 +15,7 @@
 #include "os/units.h"
 
 
-/* This one and those below are for the site or for all: see sites_make(). */
+/* See sites_make(): this and the following settings concern the site or all sites. */
 bool tbg_alias_set(struct tbg_target *t, const char *v)
 {
 	return tbg_host_valid(v);
@@ -51,7 +50,7 @@ static void scope_print(FILE *f, const struct tbg_scope *scope)
 		const struct tbg_setting *s = &scope->settings[i];
 		const struct tbg_setting_row *row = tbg_setting_row(s->row);
 
-		/* its names, its log, and who is behind us, change no file */
+		/* names, log and trusted proxies do not affect the content of answers */
 		if (!strcmp(row->name, "alias") || !strcmp(row->name, "default") ||
 		    row->object == TBG_OBJECT_OPTIONS || tbg_setting_upstreams(s))
 			continue;
@@ -65,7 +64,7 @@ static void scope_print(FILE *f, const struct tbg_scope *scope)
 	fprintf(f, "}\n");
 }
 
-/* Once for all of them: there may be ten thousand. */
+/* Computed once for all sites: there may be ten thousand. */
 static int around_print(struct tbg_build *m)
 {
 	size_t len;
@@ -79,7 +78,7 @@ static int around_print(struct tbg_build *m)
 	return m->around ? 0 : -ENOMEM;
 }
 
-/* Roots and upstreams by number: the same words may have become others. */
+/* Roots and upstreams count by id: the same text may now mean another one. */
 static int site_print(struct tbg_build *m, struct tbg_site *site,
 		      const struct tbg_scope *host)
 {
@@ -102,7 +101,10 @@ static int site_print(struct tbg_build *m, struct tbg_site *site,
 	return site->print ? 0 : -ENOMEM;
 }
 
-/* A site keeps its number for as long as the daemon runs, and shares none while there are any. */
+/*
+ * A site keeps its number as long as the daemon runs; numbers are shared only when all
+ * are used.
+ */
 static unsigned int number_give(struct tbg_sites *s, const char *name)
 {
 	unsigned int nr = 0;
@@ -136,7 +138,7 @@ static void ids_give(struct tbg_sites *s, const struct tbg_sites *old)
 	for (unsigned int i = 0; i < s->nr; i++) {
 		const struct tbg_site *same = NULL;
 
-		/* most often it is the one in the same place */
+		/* usually it is the one at the same index */
 		for (unsigned int j = 0; old && j < old->nr && !same; j++) {
 			const struct tbg_site *was = &old->site[(i + j) % old->nr];
 
@@ -181,7 +183,7 @@ static int site_names(struct tbg_build *m, struct tbg_site *site,
 				host->title, m->sites->fallback->name);
 }
 
-/* What it logs to, if that is not the daemon's log: main/access_log.c opens it. */
+/* Its own access log, if any: main/access_log.c opens it. */
 static int site_log(struct tbg_build *m, struct tbg_site *site, const struct tbg_scope *host)
 {
 	const struct tbg_setting *path = tbg_setting_of(host, "access-log");

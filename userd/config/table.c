@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of settings: one row for each, which is all that is typed of it
- * besides its field and its use. From it come the parser, --help, defaults, what
- * a reload names as unchanged, suggestions for typing errors, and the tables of
- * the man pages (tests/unit/test_settings.c holds them to it). Knows no file and
- * prints nothing.
+ * The table of settings: one row for each, which with its member and its use is
+ * everything that defines it. The parser, --help, defaults, the list of settings
+ * that a reload cannot change, suggestions for typing errors and the tables of
+ * the man pages come from it (tests/unit/test_settings.c checks them). Reads no
+ * file and prints nothing.
  */
 #include "config/table.h"
 
@@ -20,9 +20,9 @@
 #include "tiers/rate.h"
 
 #define DAY_MS	86400000
-#define ANY	UINT64_MAX	/* as much as the type holds; no bound is named */
+#define ANY	UINT64_MAX	/* the maximum of the type, not shown as a bound */
 
-/* Where it may stand. */
+/* Scopes in which a setting is allowed. */
 #define T TBG_SCOPE_TOP
 #define H TBG_SCOPE_HOST
 #define L TBG_SCOPE_LOCATION
@@ -42,7 +42,7 @@
 #define STRUCT_CGI	struct tbg_pool_command
 #define STRUCT_MODULE	struct tbg_pool_command
 
-/* A field of an object, whose type is asserted. */
+/* A member of an object; asserts its type. */
 #define FIELD(object_, field, type_) \
 	.object = TBG_OBJECT_##object_, .offset = offsetof(STRUCT_##object_, field) + \
 	0 * sizeof(char[__builtin_types_compatible_p(__typeof__(((STRUCT_##object_ *)0)->field), \
@@ -63,13 +63,13 @@
 #define NEEDS(what) .needs = TBG_NEEDS_##what
 
 /*
- * Name, scopes, flags, the value in --help, the default ("(...)": one that code
- * makes, as people read it), what is accepted, what it is; type, field and range.
- * A range needs no words: what is accepted adds examples to it. Last, what it needs to
- * have an effect: config/effect.c refuses it where that is not there.
+ * Columns: name, scopes, flags, value in --help, default ("(...)": a description of a
+ * computed one), what is accepted, description; type, member and range. For a range,
+ * what is accepted is only examples. Last, what the setting needs to have an effect:
+ * without, config/effect.c refuses it.
  */
 static const struct tbg_setting_row rows[] = {
-	/* what answers */
+	/* handlers */
 	{ "root", SITE, LINE, "DIR", NULL, "a folder",
 	  "folder to serve", OWN(LOCATION, root) },
 	{ "upstream", SITE, LINE | LIST, "URL", NULL, "the name of an upstream, or http://HOST:PORT or unix:PATH, at most 32 of them",
@@ -281,7 +281,7 @@ bool tbg_setting_is_applied(const struct tbg_setting_row *row)
 
 /* --- values as people write them ------------------------------------------ */
 
-/* "1M"; "90s": in the largest unit that divides it. */
+/* Writes "1M" or "90s", in the largest unit that divides the value. */
 static void bound_print(char ret[32], enum tbg_setting_type type, uint64_t n)
 {
 	static const char units[] = "KMG";

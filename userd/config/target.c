@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the functions that take values have in common: lists that grow, and what
- * names, paths and fields must look like, whichever setting they are of. Called
- * by the others of this folder; says nothing itself.
+ * Shared by the functions that parse values: growing lists, and checks of
+ * names, paths and fields. Called by the other files of this folder; prints
+ * nothing.
  */
 #include "config/target.h"
 

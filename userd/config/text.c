@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Files become one text, for libconfuse: its own include knows no globs, and would
- * tell lines of the wrong file. include("PATTERN") stands where a setting could;
- * each file is whole by itself, so that a fault is told where it was made. Called
- * for each reading of a configuration; must not take the end of a file for the end
- * of what was begun in it, as libconfuse does.
+ * Joins files to one text for libconfuse, whose own include has no globs and
+ * reports lines of the wrong file. include("PATTERN") is allowed where a setting
+ * is; each file must be complete in itself, so that an error is reported in its
+ * own file. Called for each reading of a configuration; must not accept the end of
+ * a file as the end of an open section, as libconfuse does.
  */
 #include "config/text.h"
 
@@ -16,14 +16,14 @@
 #include <string.h>
 
 #define CONFIG_MAX	(1 << 20)	/* bytes of a file, and of all together */
-#define DEPTH_MAX	8		/* files that include each other */
-#define BRACES_MAX	8		/* deep; more than sections and lists can be */
+#define DEPTH_MAX	8		/* nesting of included files */
+#define BRACES_MAX	8		/* nesting of braces; sections and lists need less */
 
-/* One reading: the text so far. */
+/* State of one reading: the text so far. */
 struct assembly {
 	char *text;
 	size_t len;
-	unsigned int line;		/* the one that text ends in */
+	unsigned int line;		/* number of its last line */
 	struct tbg_config_places *places;
 	struct tbg_config_fault *fault;
 };
@@ -33,7 +33,7 @@ static bool wrong(struct assembly *a, const char *path, unsigned int line, const
 {
 	va_list args;
 
-	/* the copy of the path that outlives this function */
+	/* a copy of the path that outlives this function */
 	a->fault->path = path && a->places->nr ? a->places->pieces[a->places->nr - 1].path : NULL;
 	a->fault->line = line;
 	va_start(args, format);
@@ -47,13 +47,13 @@ static bool wrong(struct assembly *a, const char *path, unsigned int line, const
 
 /* --- tokens ----------------------------------------------------------------- */
 
-/* The quoted text that begins at `at`: behind its end; NULL: it has none. */
+/* The end of the quoted text that begins at `at`; NULL: unterminated. */
 static char *quoted_end(char *at)
 {
 	char quote = *at++, *brace;
 
 	for (; *at && *at != quote; at++) {
-		/* "${NAME}" is a variable, whatever its name has */
+		/* "${NAME}" is a variable, whatever its name contains */
 		brace = quote == '"' && at[0] == '$' && at[1] == '{' ? strchr(at, '}') : NULL;
 		if (brace)
 			at = brace;
@@ -69,9 +69,9 @@ static bool is_comment(const char *at)
 }
 
 /*
- * The token that begins at `at`, as libconfuse divides the text: blanks, a
- * comment, something quoted, a word or a single character. Behind its end; NULL:
- * it has none. A word may have slashes, so that no comment begins in it.
+ * The end of the token that begins at `at`, as libconfuse divides the text:
+ * white space, a comment, a quoted text, a word or a single character. NULL:
+ * unterminated. A word may contain slashes, so no comment begins in it.
  */
 char *tbg_token_end(char *at)
 {
@@ -81,7 +81,7 @@ char *tbg_token_end(char *at)
 	if (strchr(blanks, *at))
 		return at + strspn(at, blanks);
 	if (at[0] == '$' && at[1] == '{' && (end = strchr(at, '}')))
-		return end + 1;		/* a variable of the environment */
+		return end + 1;		/* an environment variable */
 	if (*at == '"' || *at == '\'')
 		return quoted_end(at);
 	if (at[0] == '/' && at[1] == '*') {
@@ -112,9 +112,7 @@ static char *token_next(char *at)
 	return at + strspn(at, " \t\r\n");
 }
 
-/*
- * libconfuse takes the end of the file for the end of every section.
- */
+/* libconfuse accepts the end of the file as the end of every section. */
 unsigned int tbg_brace_open(char *text)
 {
 	const char *open[BRACES_MAX];
@@ -132,8 +130,8 @@ unsigned int tbg_brace_open(char *text)
 /* --- one file ----------------------------------------------------------------- */
 
 /*
- * Comments become spaces: libconfuse counts lines wrongly behind them. Nor does it
- * mind a comment or a quote without an end.
+ * Replaces comments by spaces: libconfuse miscounts lines after them. Refuses
+ * unterminated comments and quotes, which libconfuse accepts.
  */
 static bool comments_blank(struct assembly *a, const char *path, char *text)
 {
@@ -162,7 +160,7 @@ static void mark_blank(char *text, size_t len)
 		memset(text, ' ', sizeof(mark));
 }
 
-/* The line of a brace that closes what is not open; 0: there is none. */
+/* The line of an unmatched closing brace; 0: none. */
 static unsigned int brace_lone(char *text)
 {
 	unsigned int depth = 0;
@@ -175,7 +173,7 @@ static unsigned int brace_lone(char *text)
 	return 0;
 }
 
-/* What has been read, in place: text without a zero byte, its comments blanked. */
+/* Checks a text in place: no zero byte; blanks its comments. */
 static bool text_check(struct assembly *a, const char *path, char *text, size_t len, bool included)
 {
 	if (len > CONFIG_MAX)
@@ -193,7 +191,7 @@ static bool text_check(struct assembly *a, const char *path, char *text, size_t 
 	return true;
 }
 
-/* NULL: it cannot be read, and why is told. */
+/* NULL: it cannot be read; the error is stored. */
 static char *file_read(struct assembly *a, const char *path, bool included)
 {
 	FILE *f = fopen(path, "re");
@@ -235,7 +233,7 @@ static bool text_add(struct assembly *a, const char *path, const char *text, siz
 	return true;
 }
 
-/* What is added from now on is from path, and its line `own`. */
+/* Text added from now on is from path, beginning with its line `own`. */
 static bool piece_add(struct assembly *a, const char *path, unsigned int own)
 {
 	struct tbg_config_places *p = a->places;
@@ -256,7 +254,7 @@ static bool piece_add(struct assembly *a, const char *path, unsigned int own)
 	return true;
 }
 
-/* A pattern that is relative is so to the folder of the file that it stands in. */
+/* A relative pattern is relative to the folder of its file. */
 static char *pattern_of(const char *path, const char *quoted, size_t len)
 {
 	const char *slash = strrchr(path, '/');
@@ -264,7 +262,7 @@ static char *pattern_of(const char *path, const char *quoted, size_t len)
 
 	if (!ret)
 		return NULL;
-	/* what the folder's name has is meant as it is */
+	/* special characters in the folder's name are literal */
 	for (const char *at = path; slash && *quoted != '/' && at <= slash; at++) {
 		if (strchr("*?[\\", *at))
 			*to++ = '\\';
@@ -277,13 +275,13 @@ static char *pattern_of(const char *path, const char *quoted, size_t len)
 
 static bool file_add(struct assembly *a, const char *path, unsigned int depth);
 
-/* A folder that is not there has no files; one that cannot be read may have some. */
+/* A missing folder has no files; an unreadable one is an error. */
 static int glob_stops(const char *path, int err)
 {
 	return err != ENOENT && err != ENOTDIR;
 }
 
-/* A name without a sign of a pattern must be there; of a pattern, nothing need be. */
+/* A plain name must exist; a pattern need not match anything. */
 static bool pattern_add(struct assembly *a, const char *path, unsigned int line,
 			const char *quoted, size_t len, unsigned int depth)
 {
@@ -310,8 +308,8 @@ static bool pattern_add(struct assembly *a, const char *path, unsigned int line,
 }
 
 /*
- * include ( "PATTERN" ): its end, and the pattern; NULL: that is not what stands
- * at `at`.
+ * Parses include ( "PATTERN" ) at `at`: returns its end, and the pattern; NULL:
+ * something else.
  */
 static char *include_end(char *at, char **ret_pattern, size_t *ret_len)
 {
@@ -330,7 +328,7 @@ static char *include_end(char *at, char **ret_pattern, size_t *ret_len)
 	return *at == ')' && *ret_len ? at + 1 : NULL;
 }
 
-/* The text of one file, with those that it includes in their places. */
+/* Adds the text of a file, with included files inserted. */
 static bool pieces_add(struct assembly *a, const char *path, char *text, unsigned int depth)
 {
 	char *from = text, *end, *pattern = NULL, *next;
@@ -342,7 +340,7 @@ static bool pieces_add(struct assembly *a, const char *path, char *text, unsigne
 		next = value ? NULL : include_end(at, &pattern, &len);
 		if (strchr(" \t\r\n", *at))
 			continue;
-		/* behind = and between the braces of a list are values */
+		/* after = and between the braces of a list there are values */
 		value = *at == '=' || (value && strchr("{,", *at));
 		if (!next)
 			continue;

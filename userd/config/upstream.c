@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Upstreams as configured: their servers, their settings, which program a path
- * means to them; and the objects that come of it, those of the configuration
- * before where nothing has changed. Called while sites are made; where names
- * lead is in upstream/address.h.
+ * Upstreams as configured: servers, settings, the program that a path names;
+ * and the objects made from them, or those of the previous configuration if
+ * nothing has changed. Called while sites are made; names are resolved by
+ * upstream/address.h.
  */
 #include "config/build.h"
 
@@ -14,7 +14,7 @@
 
 #include "os/units.h"
 
-/* Which protocol it will be is not known before the scope is whole. */
+/* The protocol is not known until the scope is complete. */
 static bool server_add(struct tbg_target *t, const char *v, bool bare)
 {
 	struct tbg_backend b;
@@ -70,7 +70,7 @@ bool tbg_health_path_set(struct tbg_target *t, const char *v)
 	return *v == '/' && len <= 512 && t->upstream->health_path;
 }
 
-/* "/srv/www", without a slash at its end but in "/", which is "". */
+/* An absolute path without a final slash: "/srv/www"; "/" becomes "". */
 static bool absolute(struct tbg_target *t, const char **ret, const char *v)
 {
 	char *copy = tbg_sites_text(t->sites, v);
@@ -118,8 +118,8 @@ bool tbg_script_params_set(struct tbg_target *t, const char *v)
 }
 
 /*
- * Its name's other addresses are servers of the same text, as far as there is room
- * beside the servers that are still to come.
+ * Further addresses of its name become servers with the same text, as far as there
+ * is room besides the following servers.
  */
 static int addresses_add(const struct tbg_target *t, struct tbg_upstream *u,
 			 const char *text, unsigned int to_come)
@@ -168,7 +168,7 @@ int tbg_upstream_keep(struct tbg_build *m, struct tbg_upstream *u)
 	return tbg_sites_upstream(m->sites, u) ? 0 : -ENOMEM;
 }
 
-/* With blanks between; NULL: no memory. */
+/* The servers separated by blanks; NULL: no memory. */
 static char *servers_text(const struct tbg_target *t)
 {
 	char *ret = NULL;

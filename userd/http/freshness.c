@@ -319,7 +319,7 @@ static void expires_take(struct said *s, struct tbg_slice v)
 	s->has_expires = true;
 }
 
-/* "bytes 0-9/20": a size that is not known, or two such fields, are no part. */
+/* Reads "bytes 0-9/20". An unknown size, or two such fields, make no usable range. */
 static void range_take(struct tbg_response_directives *t, struct tbg_slice v)
 {
 	const char *dash = memchr(v.text, '-', v.len);
@@ -341,7 +341,7 @@ static void range_take(struct tbg_response_directives *t, struct tbg_slice v)
 	t->size = size;
 }
 
-/* "*", and fields that we make, or add the client to: no two are the same. */
+/* "*", and fields that the daemon writes or extends: no two requests are the same. */
 static bool selects_none(struct tbg_slice name)
 {
 	return tbg_slice_is(name, "*") ||
@@ -403,7 +403,7 @@ static void field_take(struct tbg_response_directives *t, struct said *s,
 	}
 }
 
-/* 4.2.1, and 4.2.2 where the origin says nothing. */
+/* The lifetime by 4.2.1, or by 4.2.2 if the origin gives none. */
 static void lifetime_set(struct tbg_response_directives *t, const struct said *s)
 {
 	const struct tbg_cc *cc = &t->cc;
@@ -442,7 +442,7 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 	t->cc = cc_none;
 	for (uint32_t i = 0; i < fields->nr; i++)
 		field_take(t, &s, &fields->all[i]);
-	/* what is stored lacks it then (5.2.2.4, 5.2.2.7) */
+	/* the stored response then lacks the field (5.2.2.4, 5.2.2.7) */
 	t->set_cookie &= !tbg_cc_names(fields, "no-cache", TBG_SLICE("Set-Cookie")) &&
 			 !tbg_cc_names(fields, "private", TBG_SLICE("Set-Cookie"));
 	s.targeted = tbg_cc_targeted(&t->cc, fields);
@@ -451,7 +451,7 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 	t->has_validator |= s.has_modified;
 	t->has_validator &= status == 200 || status == 203 || status == 206;
 	lifetime_set(t, &s);
-	/* 4.2.3; the delay counts only where it is a second or more */
+	/* 4.2.3; the delay counts only if it is a second or more */
 	apparent_s = now_s > t->date_s ? now_s - t->date_s : 0;
 	s.age_s += delay_ns / 1000000000;
 	t->initial_age_s = apparent_s > s.age_s ? apparent_s : s.age_s;
@@ -464,15 +464,15 @@ void tbg_response_directives_of(struct tbg_response_directives *t,
 		t->lifetime_s = 0;
 }
 
-/* By the origin's word: a guess makes nothing of use once it is stale. */
+/* Explicit: a heuristic lifetime does not permit stale use. */
 static bool lifetime_of_its_own(const struct tbg_response_directives *t)
 {
 	return t->explicit_life && t->lifetime_s > 0;
 }
 
 /*
- * An explicit word against serving it stale (4.2.4), or none of how long it is fresh, be it
- * 0: then nobody has said that it is for others.
+ * Whether stale use is forbidden (4.2.4), or there is no explicit lifetime, not even 0:
+ * then the origin has not said that it is for others.
  */
 static bool never_stale(const struct tbg_response_directives *t)
 {
@@ -480,7 +480,7 @@ static bool never_stale(const struct tbg_response_directives *t)
 	       t->cc.s_maxage >= 0 || !t->explicit_life;
 }
 
-/* Whether it can be used later: fresh, validated, or stale (RFC 5861). */
+/* Whether it may be used later: fresh, after validation, or stale (RFC 5861). */
 static bool worth_storing(const struct tbg_response_directives *t)
 {
 	const struct tbg_cc *cc = &t->cc;
@@ -490,7 +490,7 @@ static bool worth_storing(const struct tbg_response_directives *t)
 		(cc->stale_while_revalidate > 0 || cc->stale_if_error > 0));
 }
 
-/* Of the condition or the range of its own request: no answer to another. */
+/* Whether it answers only the condition or the range of its own request. */
 static bool of_request(unsigned int status)
 {
 	return status == 304 || status == 412 || status == 416;
@@ -508,14 +508,14 @@ bool tbg_response_directives_storable(const struct tbg_response_directives *t,
 		return false;
 	if (t->status < 200 || of_request(t->status))
 		return false;
-	/* a part is not validated, and must have been asked for (3.3) */
+	/* a 206 is not validated, and must have been requested (3.3) */
 	if (t->status == 206 && (!w->range || !t->size || t->lifetime_s <= 0))
 		return false;
 	if (cc->must_understand ? !status_understood(t->status) : cc->no_store)
 		return false;
 	if (cc->private_)
 		return false;
-	/* whose cookie it is, nobody can tell; a lifetime says that it is everybody's */
+	/* the cookie may be personal; an explicit lifetime says that it is not */
 	if (t->set_cookie && !(w->store_cookies && lifetime_of_its_own(t)))
 		return false;
 	/* 3.5 */
@@ -546,8 +546,8 @@ uint64_t tbg_response_directives_born_ns(const struct tbg_response_directives *t
 }
 
 /*
- * The delay's part of a second is in no Age, but it is past all the same: the
- * answer was made before it came.
+ * Fractions of a second of the delay are not in Age, but they count: the
+ * answer was made before it was received.
  */
 uint64_t tbg_response_directives_expires_ns(const struct tbg_response_directives *t)
 {
@@ -565,10 +565,10 @@ uint64_t tbg_response_directives_refresh_ns(const struct tbg_response_directives
 		return 0;
 	rest = end - t->received_ns;
 	part = again ? rest / REFRESH_PART : t->lifetime_s * TBG_NS_PER_S / REFRESH_PART;
-	/* who has answered at once may take some time the next time */
+	/* a fast upstream may be slower the next time */
 	least = rest / 4 < TBG_NS_PER_S ? rest / 4 : TBG_NS_PER_S;
 	part = part > least ? part : least;
-	/* an upstream that takes its time is asked sooner; at once where that is late enough */
+	/* a slow upstream is asked earlier, at the earliest now */
 	most = t->delay_ns < rest - rest / 8 ? rest - rest / 8 : rest;
 	if (part < 2 * t->delay_ns)
 		part = 2 * t->delay_ns < most ? 2 * t->delay_ns : most;
@@ -583,7 +583,7 @@ enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directive
 
 	if (w->no_cache || t->cc.no_cache)
 		return TBG_REUSE_VALIDATE;
-	/* "max-age=0" is how a client asks for validation, at any age */
+	/* with "max-age=0" a client requests validation at any age */
 	if (w->cc.max_age >= 0 && (age_s > w->cc.max_age || !w->cc.max_age))
 		return TBG_REUSE_VALIDATE;
 	if (w->cc.min_fresh >= 0 && ttl_s < w->cc.min_fresh)
@@ -595,7 +595,7 @@ enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directive
 	if (w->client_stale && lifetime_of_its_own(t) && w->cc.max_stale >= 0 &&
 	    -ttl_s <= w->cc.max_stale)
 		return TBG_REUSE;
-	if (w->cc.max_age >= 0)		/* wants nothing else that is stale (5.2.1.1) */
+	if (w->cc.max_age >= 0)		/* the client accepts nothing older (5.2.1.1) */
 		return TBG_REUSE_VALIDATE;
 	if (t->cc.stale_while_revalidate > 0 &&
 	    -ttl_s < t->cc.stale_while_revalidate)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Fields as text. What walks over them relies on a parser (http/request.c,
- * response.c) having accepted the head: here nothing is refused.
+ * Fields as text. Relies on a parser (http/request.c, response.c) that has
+ * accepted the head: refuses nothing.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ bool tbg_field_find(const char *b, size_t len, const char *name,
 
 /* Names */
 
-#define SLOTS 256		/* a few times as many as names */
+#define SLOTS 256		/* hash slots, a multiple of the number of names */
 
 static const struct tbg_slice names[] = {
 #define X(name, text, flags) [TBG_NAME_##name] = { text, sizeof(text) - 1 },
@@ -65,7 +65,7 @@ static const struct tbg_slice names[] = {
 #undef X
 };
 
-static uint8_t slots[SLOTS];	/* enum tbg_name, by where the search for it begins */
+static uint8_t slots[SLOTS];	/* enum tbg_name by hash */
 
 static unsigned int slot_of(struct tbg_slice name)
 {
@@ -172,7 +172,7 @@ bool tbg_list_next(struct tbg_slice list, size_t *at, struct tbg_slice *ret)
 	if (p >= end)
 		return false;
 	for (from = p; p < end && *p != ',' && *p != '"'; p++)
-		;		/* as nearly all are, to their end */
+		;		/* the usual case, to the end of the line */
 	for (; p < end && (quoted || *p != ','); p++) {
 		if (*p == '\\' && quoted && p + 1 < end)
 			p++;
@@ -254,7 +254,7 @@ bool tbg_value_valid(const char *b, size_t len)
 	return true;
 }
 
-#define LINE_USUAL 128		/* bytes of one that need not be made twice */
+#define LINE_USUAL 128		/* bytes of a line that is formatted only once */
 
 bool tbg_lines_grow(struct tbg_lines *l, size_t more)
 {
@@ -275,7 +275,7 @@ bool tbg_lines_grow(struct tbg_lines *l, size_t more)
 	return true;
 }
 
-/* There is room. */
+/* Appends; the room was reserved before. */
 static inline void put(struct tbg_lines *l, const void *text, size_t len)
 {
 	memcpy(l->text + l->len, text, len);
@@ -309,7 +309,7 @@ void tbg_lines_add(struct tbg_lines *l, const char *format, ...)
 		va_end(args);
 		if (n < 0)
 			return;
-		if (n >= room) {	/* once more, with as much */
+		if (n >= room) {	/* again, with enough room */
 			room = n + 1;
 			n = -1;
 		}

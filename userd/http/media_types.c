@@ -24,7 +24,7 @@
 struct row {
 	char *ext;
 	char *type;
-	unsigned int line;	/* of two rows for an extension the first counts */
+	unsigned int line;	/* for an extension the first row counts */
 };
 
 struct tbg_mime {
@@ -44,8 +44,8 @@ static const char *const built_in[] = {
 };
 
 /*
- * Before the system's own file, which has "ts" for files of translators: what browsers
- * ask for by that name is video (RFC 8216 3.2).
+ * Overrides the system's file, in which "ts" means files of translators: on the web it
+ * is video (RFC 8216 3.2).
  */
 static const char *const before_system[] = {
 	"video/mp2t ts",
@@ -71,7 +71,7 @@ static int row_add(struct tbg_mime *m, const char *ext, const char *type,
 	return r->ext && r->type ? 0 : -ENOMEM;
 }
 
-/* Bytes of the token that the text begins with. */
+/* Length of the token at the beginning of the text. */
 static size_t token_len(const char *at)
 {
 	size_t len = 0;
@@ -81,7 +81,7 @@ static size_t token_len(const char *at)
 	return len;
 }
 
-/* ";name=value", blanks around the semicolon allowed; its bytes, 0: none. */
+/* Length of a parameter ";name=value", white space around the semicolon allowed; 0: none. */
 static size_t parameter_len(const char *at)
 {
 	size_t len = strspn(at, " \t"), name, value;
@@ -101,7 +101,7 @@ static size_t parameter_len(const char *at)
 	return value ? len + value : 0;
 }
 
-/* The type that a line begins with, 0: none. */
+/* Length of the type at the beginning of a line; 0: none. */
 static size_t type_len(const char *line)
 {
 	size_t len = token_len(line), more = len && line[len] == '/' ?
@@ -127,7 +127,7 @@ static bool suffix_valid(const char *at, size_t len)
 	return true;
 }
 
-/* How many suffixes follow a type; -1: something else does. */
+/* Number of suffixes after a type; -1: something else follows. */
 static int suffixes_count(const char *at)
 {
 	int nr = 0;
@@ -143,7 +143,7 @@ static int suffixes_count(const char *at)
 	return nr;
 }
 
-/* Without its comment and its end; where it begins. */
+/* Removes the comment and the line end; returns the beginning of the text. */
 static char *line_trim(char *line)
 {
 	line[strcspn(line, "#\r\n")] = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A Range field is read again for each use of it, so that nothing grows with
- * the number of its ranges.
+ * A Range field is parsed again for each use, so that memory does not grow
+ * with the number of ranges.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static bool blank(char c)
 	return c == ' ' || c == '\t';
 }
 
-/* Behind a range: white space, then a comma or the end. */
+/* Skips the end of a range: white space, then a comma or the end. */
 static bool spec_ends(struct tbg_ranges *r)
 {
 	while (r->at < r->len && blank(r->text[r->at]))
@@ -122,12 +122,12 @@ unsigned int tbg_ranges_open(struct tbg_ranges *ret, const char *text,
 	*ret = r;
 	if (r.malformed)
 		return 416;
-	if (sum > size || empty)	/* no Content-Range says "nothing" */
+	if (sum > size || empty)	/* Content-Range cannot express an empty range */
 		return 200;
 	return r.nr ? 206 : 416;
 }
 
-/* The next satisfiable range, in the order asked for; false: no more. */
+/* The next satisfiable range, in the order of the field; false: no more. */
 static bool ranges_next(struct tbg_ranges *r, struct tbg_range *ret)
 {
 	enum spec spec;
@@ -150,7 +150,10 @@ int tbg_range_text(const struct tbg_range *range, uint64_t size,
 			(unsigned long long)size);
 }
 
-/* What stands before the next part, or behind the last. At most PARTS_ROOM. */
+/*
+ * Writes the delimiter and head of the next part, or the end after the last. At most
+ * TBG_PARTS_ROOM bytes.
+ */
 static size_t delimiter(struct tbg_parts *p, char *ret)
 {
 	const char *before = p->begun ? "\r\n" : "";
@@ -167,7 +170,7 @@ static size_t delimiter(struct tbg_parts *p, char *ret)
 			p->type, *p->type ? "\r\n" : "", range);
 }
 
-/* To the beginning again, and how long it all is. */
+/* Rewinds, and computes the total length. */
 static void parts_measure(struct tbg_parts *p)
 {
 	char text[TBG_PARTS_ROOM];

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Heads, error bodies, entity tags, preconditions. Pure.
- */
+/* Heads, error bodies, entity tags, preconditions. No I/O. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -111,7 +109,7 @@ static bool line_is(const char *line, size_t len, const char *name)
 	return len > n && !memcmp(line, name, n);
 }
 
-/* One line of the whole's head, without its CRLF, as the partial one has it. */
+/* Writes a line of the 200's head, without its CRLF, as the head of the 206 has it. */
 static void partial_line(struct writer *w, const char *line, size_t len,
 			 const struct tbg_reply *r, const char *date)
 {
@@ -164,7 +162,10 @@ size_t tbg_reply_field(const char *head, size_t len, const char *name,
 	return 0;
 }
 
-/* SipHash of a key that anybody may know: tags outlive the daemon, and hide the inode. */
+/*
+ * SipHash with a public key: tags stay the same after a restart, and do not reveal the
+ * inode.
+ */
 int tbg_etag_make(const struct tbg_version *v, const char *suffix, char ret[40])
 {
 	const uint64_t words[] = { v->ino, v->ctime_ns, v->mtime_ns, v->size };
@@ -189,7 +190,7 @@ int tbg_etag_make(const struct tbg_version *v, const char *suffix, char ret[40])
 
 /*
  * The next tag of a list: its opaque part with quotes, and whether it is weak.
- * False at the end or where the list is not a list of tags.
+ * False at the end, or if the list is malformed.
  */
 static bool tag_next(const struct tbg_slice *f, size_t *at,
 		     struct tbg_slice *ret, bool *ret_weak)
@@ -215,7 +216,7 @@ static bool tag_next(const struct tbg_slice *f, size_t *at,
 	return true;
 }
 
-/* strong: no weak tag matches, neither theirs nor ours (RFC 9110 8.8.3.2). */
+/* strong: weak tags never match, on either side (RFC 9110 8.8.3.2). */
 static bool tags_match(const struct tbg_slice *f, const char *etag,
 		       size_t etag_len, bool strong)
 {

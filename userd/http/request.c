@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * RFC 9112 for a server, line by line. Tolerant only where the RFC asks for
+ * RFC 9112 for a server, line by line. Tolerant only where the RFC requires
  * it: empty lines before a request, LF alone as the end of a line (2.2).
- * Everything else that two parsers could read in two ways is refused.
+ * Everything else that two parsers could interpret differently is refused.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -79,8 +79,8 @@ static bool port_valid(const uint8_t *b, size_t len)
 }
 
 /*
- * Whether what stands between [ and ] is an IPv6 address (RFC 3986 3.2.2); of the
- * future versions that may stand there, too, none is known to anybody.
+ * Whether the text between [ and ] is an IPv6 address (RFC 3986 3.2.2). Future
+ * versions, which are allowed there, do not exist yet.
  */
 static bool ip6_valid(const uint8_t *b, size_t len)
 {
@@ -141,7 +141,7 @@ static bool segment_end(char *ret, size_t seg, size_t *n)
 	return true;
 }
 
-/* The byte at raw[*i], or the one that is escaped there; *i: its last one. -1: neither. */
+/* The byte at raw[*i], unescaped; *i: its last position. -1: invalid. */
 static int byte_at(const uint8_t *raw, size_t len, size_t *i)
 {
 	int hi, lo;
@@ -194,8 +194,8 @@ static uint8_t method_of(const uint8_t *b, size_t len)
 }
 
 /*
- * Bytes of the UTF-8 character at b (RFC 3629 4); 0: there is none, or one of the
- * controls from U+0080 to U+009F, which terminals obey.
+ * Length of the UTF-8 character at b (RFC 3629 4); 0: invalid, or a control
+ * character from U+0080 to U+009F, which terminals obey.
  */
 static size_t utf8_len(const uint8_t *b, size_t len)
 {
@@ -215,7 +215,10 @@ static size_t utf8_len(const uint8_t *b, size_t len)
 	return n;
 }
 
-/* *ret_raw: it has characters that a URI has escaped (RFC 3987), as some clients send. */
+/*
+ * *ret_raw: it contains characters that must be escaped in a URI (RFC 3987) but that some
+ * clients send.
+ */
 static bool target_valid(const uint8_t *b, size_t len, bool *ret_raw)
 {
 	size_t n;
@@ -232,7 +235,7 @@ static bool target_valid(const uint8_t *b, size_t len, bool *ret_raw)
 	return true;
 }
 
-/* The target of CONNECT: a host and, not to be left out, a port. */
+/* The target of CONNECT: a host and a mandatory port. */
 static bool authority_valid(const uint8_t *b, size_t len)
 {
 	const uint8_t *colon = memrchr(b, ':', len);
@@ -242,8 +245,8 @@ static bool authority_valid(const uint8_t *b, size_t len)
 }
 
 /*
- * Where the authority of an absolute target begins. A refusal if the scheme is
- * not ours: https must come over a secured connection (RFC 9110 7.4).
+ * Finds the authority of an absolute target. Refuses other schemes: https
+ * needs a secured connection (RFC 9110 7.4).
  */
 static unsigned int scheme_skip(const uint8_t *b, size_t off, size_t end,
 				size_t *ret_from)
@@ -341,7 +344,7 @@ static enum tbg_parsed request_line(struct tbg_message *m, const uint8_t *b,
 	return target_parse(m, b, path);
 }
 
-/* Calls out each element of a comma-separated list, in turn. */
+/* Calls fn for each element of a comma-separated list. */
 static bool list_next(const uint8_t *b, size_t end, size_t *at,
 		      struct tbg_text *ret)
 {
@@ -374,7 +377,7 @@ static void connection_field(struct tbg_message *m, const uint8_t *b,
 	}
 }
 
-/* One transfer-coding: 0 is chunked, else what refuses it. */
+/* Checks a transfer-coding: 0 for chunked, else the status that refuses it. */
 static unsigned int coding_one(const uint8_t *b, size_t len)
 {
 	size_t n = 0, rest;
@@ -431,7 +434,7 @@ static unsigned int length_field(struct tbg_message *m, const uint8_t *b,
 	return 0;
 }
 
-/* What we do not know is 417; elements may be empty (RFC 9110 5.6.1.2). */
+/* Unknown expectations are 417; elements may be empty (RFC 9110 5.6.1.2). */
 static void expect_field(struct tbg_message *m, const uint8_t *b, size_t off,
 			 size_t len)
 {
@@ -456,7 +459,7 @@ static unsigned int host_field(struct tbg_message *m, const uint8_t *b,
 	return 0;
 }
 
-/* One field by its name; 0 or the status that refuses the request. */
+/* Takes a field by its name; 0, or the status that refuses the request. */
 static unsigned int field_take(struct tbg_message *m, const uint8_t *b,
 			       size_t name, size_t name_len, size_t off,
 			       size_t len)
@@ -521,7 +524,7 @@ static enum tbg_parsed field_line(struct tbg_message *m, const uint8_t *b,
 	unsigned int status;
 
 	m->fields_nr++;
-	/* No name, white space before the colon, obs-fold: all not TCHAR. */
+	/* An empty name, white space before the colon and obs-fold are refused: no TCHAR. */
 	if (!colon || colon == b + off || !all(b + off, colon - b - off, TCHAR))
 		return bad(m, 400);
 	name_len = colon - b - off;
@@ -534,7 +537,7 @@ static enum tbg_parsed field_line(struct tbg_message *m, const uint8_t *b,
 	return status ? bad(m, status) : TBG_PARSED_MORE;
 }
 
-/* What can only be judged with all fields known. */
+/* Checks that need all fields. */
 static enum tbg_parsed head_end(struct tbg_message *m, size_t len)
 {
 	m->len = len;
@@ -549,9 +552,10 @@ static enum tbg_parsed head_end(struct tbg_message *m, size_t len)
 }
 
 /*
- * The end of the line at line_off: the offset of its LF; -EAGAIN: not there
- * yet; -EINVAL: a byte that no line may hold (NUL, CR not before LF, other
- * controls). A CR that is the last byte so far is looked at again later.
+ * The offset of the LF that ends the line at line_off; -EAGAIN: not
+ * received yet; -EINVAL: a byte that is not allowed in a line (NUL, CR not
+ * before LF, other controls). A CR at the end of the received bytes is
+ * checked again later.
  */
 static long line_end(struct tbg_message *m, const uint8_t *b, size_t len)
 {
@@ -566,7 +570,7 @@ static long line_end(struct tbg_message *m, const uint8_t *b, size_t len)
 	return b[at] == '\n' ? (long)at : -EINVAL;
 }
 
-/* RFC 9112 3: a method longer than any we have is 501, a target 414. */
+/* RFC 9112 3: a method longer than all known ones is 501, a target that is too long is 414. */
 static enum tbg_parsed too_long(struct tbg_message *m, const uint8_t *b,
 				size_t end)
 {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * RFC 9112 4 to 6 for a gateway. Tolerated are LF alone at the end of a line
- * (2.2), a reason that is missing with its space, and blanks before a field's
- * colon, which nobody after us sees (5.1). What two parsers
- * could frame in two ways (both lengths, lengths that differ, codings other
- * than chunked, folded lines) is refused.
+ * (2.2), a missing reason with its space, and white space before a field's
+ * colon, which is removed (5.1). Ambiguous framing (both lengths, lengths
+ * that differ, codings other than chunked, folded lines) is refused.
  */
 #include <string.h>
 
@@ -18,9 +17,9 @@ bool tbg_response_bodiless(unsigned int status, unsigned int method)
 }
 
 /*
- * Offset behind the empty line that ends the head; 0: not there yet; -1: a
- * byte that no line may hold, or too long. A CR that is the last byte so far is
- * looked at again.
+ * Offset behind the empty line that ends the head; 0: not received yet; -1: a
+ * byte that is not allowed in a line, or too long. A CR at the end of the
+ * received bytes is checked again.
  */
 static long head_end(struct tbg_response *r, const uint8_t *b, size_t len)
 {
@@ -48,7 +47,7 @@ static bool digit(uint8_t c)
 	return c >= '0' && c <= '9';
 }
 
-/* "HTTP/1.1 200 OK" of len bytes, without its line end; head_end() has seen them. */
+/* Parses "HTTP/1.1 200 OK", len bytes without the line end, checked by head_end(). */
 static bool status_line(struct tbg_response *r, const char *b, size_t len)
 {
 	if (len < 12 || memcmp(b, "HTTP/1.", 7) || !digit(b[7]) || b[8] != ' ' ||
@@ -65,7 +64,7 @@ static bool status_line(struct tbg_response *r, const char *b, size_t len)
 	return true;
 }
 
-/* Equal lengths may be told several times (RFC 9112 6.3). */
+/* Repeated equal lengths are accepted (RFC 9112 6.3). */
 static bool length_field(struct tbg_response *r, struct tbg_slice v)
 {
 	struct tbg_slice one;
@@ -92,7 +91,10 @@ static bool coding_field(struct tbg_response *r, struct tbg_slice v)
 	return true;
 }
 
-/* "timeout=5, max=99"; many servers tell it, and end the connection then. */
+/*
+ * Reads "timeout=5, max=99" of Keep-Alive; many servers send it, and close the connection
+ * then.
+ */
 static void keep_field(struct tbg_response *r, struct tbg_slice v)
 {
 	static const struct tbg_slice timeout = TBG_SLICE("timeout=");
@@ -112,7 +114,10 @@ static void keep_field(struct tbg_response *r, struct tbg_slice v)
 	}
 }
 
-/* Those of b[len], which ends with the empty line; values are as head_end() wants them. */
+/*
+ * Reads the fields of b[len], which ends with the empty line; head_end() has checked the
+ * values.
+ */
 static bool fields_read(struct tbg_fields *f, const char *b, size_t len)
 {
 	long n = tbg_fields_read(f, b, len);
@@ -120,14 +125,14 @@ static bool fields_read(struct tbg_fields *f, const char *b, size_t len)
 
 	if (n < 0 || f->nr > TBG_RESPONSE_FIELDS_MAX || left > 2 || (left == 2 && b[n] != '\r'))
 		return false;
-	for (uint32_t i = 0; i < f->nr; i++)	/* what we know are tokens */
+	for (uint32_t i = 0; i < f->nr; i++)	/* known names are tokens */
 		if (f->all[i].id == TBG_NAME_OTHER &&
 		    !tbg_token_valid(f->all[i].name.text, f->all[i].name.len))
 			return false;
 	return true;
 }
 
-/* What frames the message; *keep: it says that the connection stays. */
+/* Takes a field about framing; *keep: Connection: keep-alive. */
 static bool field_take(struct tbg_response *r, const struct tbg_field_line *f, bool *keep)
 {
 	struct tbg_slice one;
@@ -167,10 +172,10 @@ static bool head_read(struct tbg_response *r, struct tbg_fields *f, const char *
 			return false;
 	if (r->chunked && r->has_length)
 		return false;
-	/* of a length of 0 nothing follows, whoever reads it (RFC 9110 8.6) */
+	/* with a length of 0 nothing follows for any reader (RFC 9110 8.6) */
 	if ((r->status < 200 || r->status == 204) && (r->chunked || r->content_length))
 		return false;
-	if (r->status == 101)		/* many say it, and then what follows */
+	if (r->status == 101)		/* many servers send a length, then the other protocol */
 		r->has_length = false;
 	r->len = len;
 	r->close = r->close || (!r->minor && !keep);
@@ -196,7 +201,7 @@ enum tbg_parsed tbg_response_parse(struct tbg_response *r, struct tbg_fields *fi
 
 /* CGI programs */
 
-/* Three digits, then a blank and a reason, if any. */
+/* Parses three digits, then optionally a blank and a reason. */
 static bool status_field(struct tbg_response *r, const char *b, struct tbg_slice v)
 {
 	const char *d = v.text;
@@ -220,7 +225,7 @@ static void reverse(char *from, char *to)
 	}
 }
 
-/* The Status line to the front; what was there comes behind it. */
+/* Moves the Status line to the front, by rotation. */
 static void status_first(struct tbg_response *r, char *b, size_t from, size_t to)
 {
 	reverse(b, b + from);
@@ -231,8 +236,9 @@ static void status_first(struct tbg_response *r, char *b, size_t from, size_t to
 }
 
 /*
- * A path alone is ours to answer (RFC 3875 6.2.2), a URI the client's, and so is
- * what comes with fields that it would miss; a status says it is neither.
+ * A path alone is a local redirect (RFC 3875 6.2.2). A URI is for the client, as
+ * is a path with further fields, which a local redirect would drop; with a
+ * status it is neither.
  */
 static void location_take(struct tbg_response *r, const char *b,
 			  struct tbg_slice v, bool location_only)
@@ -248,7 +254,7 @@ static void location_take(struct tbg_response *r, const char *b,
 	r->status = r->status ?: 200;
 }
 
-/* One line; *alone: but for the type, Location has been the only one. */
+/* Takes a line; *location_only: apart from the type, Location has been the only one. */
 static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, const char *b,
 		     struct tbg_slice *location, bool *location_only)
 {
@@ -258,7 +264,7 @@ static bool cgi_take(struct tbg_response *r, const struct tbg_field_line *f, con
 	case TBG_NAME_CONTENT_LENGTH:
 		return length_field(r, f->value);
 	case TBG_NAME_CONTENT_TYPE:
-		return true;		/* that type is of nothing */
+		return true;		/* the type of a body that does not exist */
 	case TBG_NAME_LOCATION:
 		*location = f->value;
 		return true;

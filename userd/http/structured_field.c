@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The parsing algorithm of RFC 8941 4.2, without making values of what nobody
- * asks for: items are looked at to find their ends, and whether they are items.
+ * The parsing algorithm of RFC 8941 4.2, without values that are not needed:
+ * items are only checked for validity and their ends.
  */
 #include <stdbool.h>
 #include <string.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Of the forms of a reference: with a scheme, with an authority, from the root,
- * a query alone, or from the folder of the base. Dot segments are resolved in
- * its own path only: the base is stored as its clients wrote it.
+ * Forms of a reference: with a scheme, with an authority, from the root, a
+ * query alone, or relative to the folder of the base. Dot segments are removed
+ * only from its own path: the base is stored as clients wrote it.
  */
 #include <string.h>
 
 #include "http/uri_reference.h"
 
-/* Bytes before the first of those in stops. */
+/* Number of bytes before the first one in stops. */
 static size_t until(struct tbg_slice v, const char *stops)
 {
 	size_t n = 0;
@@ -23,7 +23,7 @@ static struct tbg_slice from(struct tbg_slice v, size_t n)
 	return (struct tbg_slice){ v.text + n, v.len - n };
 }
 
-/* Takes "//authority" off *v. False: it is another than ours. */
+/* Removes "//authority" from *v. False: it is another authority. */
 static bool authority_take(struct tbg_slice *v, struct tbg_slice ours, bool https)
 {
 	const char *port = https ? ":443" : ":80";
@@ -40,7 +40,7 @@ static bool authority_take(struct tbg_slice *v, struct tbg_slice ours, bool http
 	return tbg_slice_same(theirs, ours);
 }
 
-/* The path from start on without its "." and ".." (RFC 3986 5.2.4). */
+/* Removes "." and ".." from the path that begins at start (RFC 3986 5.2.4). */
 static void dots_remove(struct tbg_lines *l, size_t start)
 {
 	size_t to = start, end = l->len;

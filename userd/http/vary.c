@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The values are those that the upstream gets, byte for byte: a value that only
- * means the same to us may select another answer there, which would then be
- * everybody's. Called for each lookup and each response that is stored; must
- * never rewrite a value that is not sent rewritten.
+ * The values are byte for byte those that the upstream receives: a value that
+ * seems equivalent may select another answer there, which would then be served
+ * to all. Called for each lookup and each stored response; must never normalize
+ * a value that is not forwarded normalized.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "http/token.h"
 #include "http/vary.h"
 
-#define CODINGS_MAX 32		/* of an Accept-Encoding; longer lists stay as they are */
+#define CODINGS_MAX 32		/* of an Accept-Encoding; longer lists are not normalized */
 
-/* Bytes of a weight "0.5" (RFC 9110 12.4.2) that say something; 0: it is 1; -1: it is none. */
+/* Significant bytes of a weight "0.5" (RFC 9110 12.4.2); 0: it is 1; -1: invalid. */
 static int weight_len(struct tbg_slice v)
 {
 	size_t len = v.len;
@@ -37,7 +37,7 @@ static size_t blanks(struct tbg_slice v, size_t at)
 	return at;
 }
 
-/* "GZip ; q=0.50" as "gzip;q=0.5". False: it is no coding with a weight. */
+/* Writes "GZip ; q=0.50" as "gzip;q=0.5". False: not a coding with a weight. */
 static bool coding_put(struct tbg_lines *ret, struct tbg_slice one)
 {
 	struct tbg_slice weight;
@@ -74,7 +74,7 @@ static int compare(const void *a, const void *b)
 	       (one->len > other->len) - (one->len < other->len);
 }
 
-/* The elements of all lines, each with a comma behind it. False: see above. */
+/* Writes the elements of all lines, each followed by a comma. False: see above. */
 static bool codings_put(struct tbg_lines *ret, const char *req, size_t req_len)
 {
 	struct tbg_elements all = { .b = req, .len = req_len };
@@ -110,8 +110,8 @@ bool tbg_vary_encoding(struct tbg_lines *ret, const char *req, size_t req_len)
 }
 
 /*
- * Whether the server that answered has seen that field of the request (RFC 9110 7.6.1):
- * what has not reached the upstream has not selected its answer. TE does in part.
+ * Whether this field of the request was forwarded (RFC 9110 7.6.1): a field that has
+ * not reached the upstream has not selected its answer. TE is forwarded in part.
  */
 static bool seen(struct tbg_slice name, const char *req, size_t req_len)
 {
