@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What sock would count for a request that nobody has sent (abi/ask.h): the steps of
- * tbg_sock_try() that are the request's, not a connection's. Loaded where wire, which
- * answers that too, is not. Claims and counts nothing.
+ * Answers what sock would count for a hypothetical request (abi/ask.h): the steps of
+ * tbg_sock_try() that concern the request, not a connection. Loaded only without
+ * wire, which answers this, too. Claims and counts nothing.
  */
 #include <linux/if_ether.h>
 
@@ -10,7 +10,7 @@
 #include "../lookup.bpf.h"
 #include "maps.bpf.h"
 
-/* Of the question alone. */
+/* Scratch memory of this program alone. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

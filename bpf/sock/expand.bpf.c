@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sk_msg: what is sent on a socket of ours. The daemon's own is let through.
- * What the kernel's worker sends is a disguised request (pend.bpf.h), and
- * becomes the response: an element for each TBG_PIECE of it, which the kernel's TCP
- * owns from then on. It must never leave as it is: SK_DROP ends the connection.
+ * sk_msg: runs for everything that is sent on an enrolled socket. Messages of the
+ * daemon pass. A message of the kernel's worker is a disguised request (pend.bpf.h)
+ * and becomes the response: one element for each TBG_PIECE of it, which the
+ * kernel's TCP then owns. It must never be sent unchanged: SK_DROP ends the
+ * connection.
  */
 #include "../log.bpf.h"
 #include "../metric.bpf.h"
@@ -20,11 +21,11 @@ _Static_assert(TBG_HEAD_ROOM <= TBG_PIECE, "what is patched is in the first");
 
 struct tbg_copy {
 	struct sk_msg_md *msg;
-	const void *blob;		/* or the pending hit */
+	const void *blob;		/* or a pending hit */
 	__u32 off, len;			/* of the piece, in the blob's data */
 };
 
-/* One step of up to TBG_COPY bytes, from src to the message at at. */
+/* One step: copies up to TBG_COPY bytes from src to offset at of the message. */
 static __always_inline long tbg_copy_step(struct sk_msg_md *msg,
 					  const __u8 *src, __u64 at)
 {
@@ -68,8 +69,9 @@ TBG_CLASS_LIST(X)
 #undef X
 
 /*
- * The message's first element, the len bytes of the response from at on, out of
- * its blob. 0, or negative: not those promised.
+ * Fills the message's first element with the len bytes of the response from
+ * offset at on, from its blob. Returns 0, or negative: the blob no longer has
+ * these bytes.
  */
 __attribute__((noinline)) int tbg_expand_piece(struct sk_msg_md *msg,
 					       struct tbg_pend *p, __u32 at,
@@ -101,7 +103,7 @@ __attribute__((noinline)) int tbg_expand_piece(struct sk_msg_md *msg,
 	return -1;
 }
 
-/* What differs from the blob: Date or Age, and the tier's name. */
+/* Writes what differs from the blob: Date or Age, and the tier's name. */
 __attribute__((noinline)) int tbg_expand_patch(struct sk_msg_md *msg,
 					       struct tbg_pend *p)
 {
@@ -153,7 +155,7 @@ static long tbg_copy_head(__u32 i, void *arg)
 	return tbg_copy_step(c->msg, p->s.head.b + at, at);
 }
 
-/* The request's own bytes again. */
+/* Restores the bytes of the request. */
 __attribute__((noinline)) int tbg_undisguise(struct sk_msg_md *msg,
 					     struct tbg_pend *p)
 {
@@ -165,7 +167,7 @@ __attribute__((noinline)) int tbg_undisguise(struct sk_msg_md *msg,
 	return 0;
 }
 
-/* The hit has come to its end, as one or the other. */
+/* The hit is finished: answered, or given to the daemon. */
 static __always_inline void tbg_hit_done(struct tbg_sock_conn *c,
 					 struct tbg_pend *p, __u32 nr)
 {
@@ -174,7 +176,7 @@ static __always_inline void tbg_hit_done(struct tbg_sock_conn *c,
 	tbg_pend_free_(p, nr);
 }
 
-/* To the daemon after all, in its turn: the request as it came. */
+/* Gives the original request to the daemon, in order. */
 static __always_inline int tbg_hand_over(struct sk_msg_md *msg,
 					 struct tbg_sock_conn *c,
 					 struct tbg_pend *p, __u32 nr,
@@ -182,7 +184,7 @@ static __always_inline int tbg_hand_over(struct sk_msg_md *msg,
 {
 	__u32 slot = p->h.slot;
 
-	/* in two pieces, where the kernel's page ended: we see the first alone */
+	/* split at the end of a page: only the first piece is visible here */
 	if (bpf_msg_pull_data(msg, 0, p->s.req.len, 0) || tbg_undisguise(msg, p))
 		return tbg_sock_break(c, slot);
 	c->handed++;
@@ -194,7 +196,7 @@ static __always_inline int tbg_hand_over(struct sk_msg_md *msg,
 	return bpf_msg_redirect_map(msg, &tbg_socks, slot, BPF_F_INGRESS);
 }
 
-/* Whether the send buffer has room still. */
+/* Whether the send buffer still has room. */
 static __always_inline bool tbg_room_holds(struct sk_msg_md *msg,
 					   const struct tbg_pend *p)
 {
@@ -206,9 +208,10 @@ static __always_inline bool tbg_room_holds(struct sk_msg_md *msg,
 }
 
 /*
- * The response in front of the request, its last piece first: the program reaches
- * the first element alone. 0; 1 where the kernel has no memory for all of it, and
- * the message is as it was; negative: not the bytes that were promised.
+ * Puts the response in front of the request, beginning with its last piece,
+ * because the program can access only the first element. Returns 0; 1 if the
+ * kernel has no memory for all of it, with the message unchanged; negative: the
+ * blob no longer has the bytes.
  */
 static __always_inline int tbg_expand_push(struct sk_msg_md *msg,
 					   struct tbg_pend *p)
@@ -246,7 +249,7 @@ static __always_inline void tbg_hit_count(struct tbg_sock_conn *c,
 		tbg_log_hit(&p->s, TBG_TIER_sock);
 }
 
-/* The pending hit that the message is the disguise of; or NULL. */
+/* The pending hit whose disguise the message is; or NULL. */
 static __always_inline struct tbg_pend *tbg_pend_of(struct sk_msg_md *msg,
 						    __u32 *ret_nr)
 {
@@ -266,8 +269,9 @@ static __always_inline struct tbg_pend *tbg_pend_of(struct sk_msg_md *msg,
 }
 
 /*
- * A disguise that stands for no hit: the kernel had no memory within an answer,
- * and tries to send the request again. What the client has must not look whole.
+ * A disguise without a pending hit: the kernel ran out of memory within an
+ * answer and tries to send the request again. The client must not take its part
+ * of the answer for complete.
  */
 static __always_inline int tbg_hit_lost(struct sk_msg_md *msg)
 {
@@ -304,7 +308,7 @@ int tbg_expand(struct sk_msg_md *msg)
 	c = bpf_map_lookup_elem(&tbg_sock_conns, &slot);
 	if (!c || c->cookie != p->h.cookie)
 		return SK_DROP;
-	/* one before it has been handed over: after that one */
+	/* an earlier one was given to the daemon: keep the order */
 	if (p->h.handed != c->handed)
 		return tbg_hand_over(msg, c, p, nr, TBG_WHY_BUSY);
 	if (!tbg_room_holds(msg, p))
@@ -317,6 +321,6 @@ int tbg_expand(struct sk_msg_md *msg)
 		return tbg_sock_break(c, slot);
 	tbg_hit_count(c, p);
 	tbg_hit_done(c, p, nr);
-	/* not SK_PASS: a send that fails after that would let the next one by */
+	/* not SK_PASS: if the send then failed, the next message would skip this program */
 	return bpf_msg_redirect_map(msg, &tbg_socks, slot, 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The fields of the kernel's own structures that sock looks at; CO-RE finds
- * where they are in the running kernel. Nothing here is ever written.
+ * The members of kernel structures that sock reads; CO-RE finds their
+ * offsets in the running kernel. Nothing here is written.
  */
 #ifndef TBG_SOCK_KERNEL_BPF_H
 #define TBG_SOCK_KERNEL_BPF_H
@@ -18,8 +18,8 @@ struct sk_buff {
 struct sock {
 	int sk_wmem_queued;
 	int sk_sndbuf;
-	__u16 sk_gso_max_segs;		/* most that one skb is cut into, */
-	__u32 sk_gso_max_size;		/* and bytes of it; 0: no GSO */
+	__u16 sk_gso_max_segs;		/* maximum segments of one skb, */
+	__u32 sk_gso_max_size;		/* and its maximum size; 0: no GSO */
 } tbg_kernel;
 
 struct inet_sock {
@@ -32,8 +32,8 @@ struct inet_connection_sock {
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
-	__u32 max_window;		/* the largest the client has offered */
-	__u32 write_seq;		/* behind the last byte it was given to send */
+	__u32 max_window;		/* largest window that the client has offered */
+	__u32 write_seq;		/* end of the data to be sent */
 	__u32 mss_cache;
 } tbg_kernel;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sock_ops: a connection of our listeners is enrolled in sock before its first
- * byte can be read, and its end is noted. Whatever fails leaves a plain socket,
+ * sock_ops: enrols a connection of our listeners in sock before its first byte
+ * can be read, and notes its end. After any error it remains a plain socket,
  * which the daemon serves. Runs for every TCP socket of the daemon's cgroup.
  */
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #define TBG_TCP_CLOSE		7
 #define TBG_TCP_CLOSE_WAIT	8
 
-/* A slot for the socket; negative: there is none. */
+/* Takes a slot for the socket; negative: none is free. */
 static __always_inline int tbg_life_slot(struct bpf_sock_ops *ops,
 					 struct tbg_sock_id *id)
 {
@@ -41,7 +41,7 @@ static __always_inline int tbg_life_slot(struct bpf_sock_ops *ops,
 	return slot;
 }
 
-/* The ends of the connection, as flows have them. */
+/* Addresses and ports of the connection, in the form of flows. */
 static __always_inline void tbg_life_key(struct bpf_sock_ops *ops,
 					 struct tbg_flow_key *key)
 {
@@ -52,8 +52,8 @@ static __always_inline void tbg_life_key(struct bpf_sock_ops *ops,
 }
 
 /*
- * Wire counts what sock answers from here on, if it follows the connection: the
- * packet that ends the handshake has just passed it.
+ * If wire follows the connection, links both, so that wire counts what sock
+ * answers: the packet that ends the handshake has just passed wire.
  */
 static __always_inline void tbg_life_wire(struct bpf_sock_ops *ops, __u32 slot)
 {
@@ -95,7 +95,7 @@ static __always_inline void tbg_life_enrol(struct bpf_sock_ops *ops,
 		struct tbg_sock_conn *c =
 			bpf_map_lookup_elem(&tbg_sock_conns, &key);
 
-		/* a protocol on top, MPTCP or TLS: none of ours */
+		/* with a protocol on top (MPTCP, TLS): not enrolled */
 		id->cookie = 0;
 		if (c)
 			c->cookie = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Sock's own maps: key, value, its one writer, what happens when it is full.
- * Sizes marked "plan" are set by the daemon before loading.
+ * Maps of sock alone. Each comment says: key and value, the only writer,
+ * what happens when the map is full. The daemon sets sizes marked "plan"
+ * before loading.
  */
 #ifndef TBG_SOCK_MAPS_BPF_H
 #define TBG_SOCK_MAPS_BPF_H
@@ -34,8 +35,9 @@ struct {
 } tbg_socks SEC(".maps");
 
 /*
- * By worker, where it is told of connections that it does not receive on: their
- * slots. Full: its look at each of them, once a second, finds out (plan).
+ * By worker: ring buffer that reports the slots of quiet connections with new
+ * data. Full: the worker's check of each connection, once a second, notices
+ * (plan).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -47,7 +49,7 @@ struct {
 	});
 } tbg_sock_news SEC(".maps");
 
-/* On each listening socket of this daemon, and so on what it accepts. */
+/* Mark on each listening socket of this daemon, inherited by accepted ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -56,8 +58,8 @@ struct {
 } tbg_sock_ids SEC(".maps");
 
 /*
- * A hit from its verdict to its expansion: the request, whose bytes in the skb
- * are overwritten meanwhile, and what answers it.
+ * A hit between verdict and expansion: a copy of the request, whose bytes in
+ * the skb are overwritten, and what answers it.
  */
 struct tbg_pend {
 	struct tbg_pend_head h;
@@ -67,14 +69,14 @@ struct tbg_pend {
 /* Writer: BPF; the sweeper frees those of closed connections. */
 tbg_array(tbg_pends, struct tbg_pend, TBG_SOCK_PENDS, BPF_F_MMAPABLE);
 
-/* Free ones. BPF pops and pushes. Empty: the daemon answers. */
+/* Free pending hits. BPF pops and pushes. Empty: the daemon answers. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, TBG_SOCK_PENDS);
 	__type(value, __u32);
 } tbg_pend_free SEC(".maps");
 
-/* There is something for the daemon; counts and flags say so already. */
+/* Reports data for the daemon; counts and flags were updated before. */
 static __always_inline void tbg_sock_tell(struct tbg_sock_conn *c, __u32 slot)
 {
 	__u32 worker = c->worker;
@@ -87,7 +89,7 @@ static __always_inline void tbg_sock_tell(struct tbg_sock_conn *c, __u32 slot)
 		bpf_ringbuf_output(news, &slot, sizeof(slot), 0);
 }
 
-/* Bytes of either direction are lost: the daemon ends the connection by a reset. */
+/* Marks that bytes of either direction are lost: the daemon resets the connection. */
 static __always_inline int tbg_sock_break(struct tbg_sock_conn *c, __u32 slot)
 {
 	c->flags |= TBG_SOCK_BROKEN;
@@ -95,12 +97,12 @@ static __always_inline int tbg_sock_break(struct tbg_sock_conn *c, __u32 slot)
 	return SK_DROP;
 }
 
-/* The address of an end (local, remote) of a context's socket, as flows have it. */
+/* The local or remote address of a context's socket, in the form of flows. */
 #define TBG_SOCK_END(ctx, end, ret)					\
 	do {								\
 		__u32 __w[4] = { 0, 0, bpf_htonl(0xffff), (ctx)->end##_ip4 }; \
 									\
-		/* else clang joins two loads from the context */	\
+		/* or clang merges two loads from the context */	\
 		tbg_keep(__w[3]);					\
 		if ((ctx)->family != 2 /* AF_INET */) {			\
 			__w[0] = (ctx)->end##_ip6[0];			\

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A pending hit and what stands for it in the stream. The verdict overwrites
- * the request with a complete error response of the same length, so that even
- * a kernel that sends it unexpanded can never echo a request to the client; in
- * it stands the token by which the expansion finds the pending hit:
+ * A pending hit and its disguise in the stream. The verdict overwrites the
+ * request with a complete error response of the same length, so that a request
+ * is never echoed to the client even if the kernel sends it unexpanded. The
+ * disguise contains the token by which the expansion finds the pending hit:
  *
  *	HTTP/1.1 503 CRLF X:tttttt...
  */
@@ -18,12 +18,13 @@
 
 #define TBG_TOKEN_AT	17	/* offset of the token */
 #define TBG_TOKEN_LEN	6	/* characters, of 6 bits each */
-#define TBG_PEND_BITS	12	/* of them, the pending hit's number */
+#define TBG_PEND_BITS	12	/* bits of the number of the pending hit */
 #define TBG_GEN_BITS	24
 /*
- * A response is sent in elements of this many bytes: what the kernel finds in one
- * piece without waiting even where memory is in fragments (PAGE_ALLOC_COSTLY_ORDER),
- * and of that a program reaches each byte. TBG_PIECES hold the longest.
+ * A response is sent in elements of this many bytes: the largest size that the
+ * kernel allocates without waiting even if memory is fragmented
+ * (PAGE_ALLOC_COSTLY_ORDER), and of which a program can access each byte. TBG_PIECES
+ * hold the longest response.
  */
 #define TBG_PIECE	32768
 #define TBG_PIECES	3
@@ -49,7 +50,7 @@ static __always_inline void tbg_token_write(struct tbg_token *t, __u32 nr,
 		t->b[i] = '0' + (v >> 6 * i & 63);
 }
 
-/* The number, and *ret_gen. */
+/* Returns the number of the pending hit, and *ret_gen. */
 static __always_inline __u32 tbg_token_read(const __u8 *b, __u32 *ret_gen)
 {
 	__u64 v = 0;

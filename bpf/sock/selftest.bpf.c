@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What sock rests on, for one connection of the daemon's own (userd/tiers/sock_selftest.c): a
- * request goes to its own socket's egress; a worker of the kernel sends it there,
- * and the answer comes to stand in its place; or it goes to the socket's reader.
- * The programs that serve are those of sock.bpf.c, never these.
+ * Tests the mechanism of sock on a connection of the daemon to itself
+ * (userd/tiers/sock_selftest.c): a request is redirected to its own socket's egress, a
+ * worker of the kernel sends it there, and the answer replaces it; or it goes to the
+ * socket's reader. These programs never serve clients; those of sock.bpf.c do.
  */
 #include <stdbool.h>
 

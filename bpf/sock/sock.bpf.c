@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The sock tier as one object: a connection's birth, its requests, its replies; and what
- * it would say of a request.
+ * The sock tier as one object: the beginning of a connection, its requests, its replies,
+ * and the program for tiers/ask.h.
  */
 #include "life.bpf.c"
 #include "verdict.bpf.c"

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sk_skb stream verdict: what the client sent is either a hit, and then goes to
- * the socket's own egress, where expand.bpf.c makes the response of it, or the
- * daemon's to read. The skb's length must not change here after its duplicate
- * bytes are off: the kernel counts what it is at the end as read.
+ * sk_skb stream verdict: received data is either a hit, and goes to the
+ * socket's own egress, where expand.bpf.c replaces it by the response, or is
+ * read by the daemon. After duplicate bytes are removed, the skb's length must
+ * not change: the kernel counts its final length as read.
  */
 #include "../log.bpf.h"
 #include "pend.bpf.h"
 
-#define TBG_TRIM_STEP	4095	/* most that bpf_skb_adjust_room() takes off */
+#define TBG_TRIM_STEP	4095	/* maximum that bpf_skb_adjust_room() removes */
 #define TBG_TRIM_STEPS	32
 #define TBG_SKB_ROOM	2048	/* of the send buffer, for each skb of a reply */
-#define TBG_GOAL_MAX	32768	/* bytes of a reply in an skb: at least, if it is long */
-#define TBG_TCP_OPTIONS	40	/* bytes that a segment may lose to them: RFC 9293 3.1, */
-#define TBG_SEGMENT_MIN	8	/* and bytes that it has left: tcp_min_snd_mss is 48 */
+#define TBG_GOAL_MAX	32768	/* minimum bytes of a long reply in an skb */
+#define TBG_TCP_OPTIONS	40	/* maximum bytes of options in a segment: RFC 9293 3.1, */
+#define TBG_SEGMENT_MIN	8	/* and minimum bytes besides: tcp_min_snd_mss is 48 */
 
-/* First half of a short disguise, and of one with room for more fields. */
+/* The beginning of a short disguise, and of a long one with more fields. */
 static const char tbg_disguise_short[] = "HTTP/1.1 503 \r\nX:";
 static const char tbg_disguise_long[] =
 	"HTTP/1.1 503 \r\nX:tttttt\r\nConnection:close\r\nContent-Length:0\r\nY:";
@@ -27,7 +27,7 @@ static const struct {
 
 struct tbg_cut {
 	struct __sk_buff *skb;
-	__u32 dup;			/* bytes still to go; all of them, if fewer */
+	__u32 dup;			/* duplicate bytes to be removed */
 };
 
 static long tbg_cut_step(__u32 i, void *arg)
@@ -41,14 +41,14 @@ static long tbg_cut_step(__u32 i, void *arg)
 		step = TBG_TRIM_STEP;
 	if (!step || bpf_skb_adjust_room(c->skb, -(__s32)step, 0, 0))
 		return 1;
-	/* of no interest to the verifier, which would follow every number of steps */
+	/* opaque to the verifier, which would follow every number of steps */
 	c->dup = tbg_opaque(c->dup - step, c->skb->len);
 	return 0;
 }
 
 /*
- * A segment that overlaps what was read before is queued untrimmed, and the
- * program gets it whole. Takes the duplicate bytes off. Negative: no memory.
+ * The kernel queues a segment that overlaps earlier bytes untrimmed. Removes
+ * the duplicate bytes. Negative: no memory.
  */
 __attribute__((noinline)) int tbg_trim(struct __sk_buff *skb,
 				       struct tbg_sock_conn *conn)
@@ -60,7 +60,7 @@ __attribute__((noinline)) int tbg_trim(struct __sk_buff *skb,
 				  bpf_core_field_offset(struct sk_buff, cb)))
 		return -1;
 	c.dup = conn->next_seq - seq;
-	if ((__s32)c.dup < 0)		/* a gap: what no TCP would hand over */
+	if ((__s32)c.dup < 0)		/* a gap, which TCP never delivers */
 		return -1;
 	if (c.dup)
 		bpf_loop(TBG_TRIM_STEPS, tbg_cut_step, &c, 0);
@@ -68,7 +68,7 @@ __attribute__((noinline)) int tbg_trim(struct __sk_buff *skb,
 	return c.dup && skb->len ? -1 : 0;
 }
 
-/* Overwrites the request, len bytes, with the disguise of pending hit nr. */
+/* Overwrites the request of len bytes with the disguise of pending hit nr. */
 __attribute__((noinline)) int tbg_disguise(struct __sk_buff *skb,
 					   struct tbg_pend *p, __u32 nr)
 {
@@ -90,7 +90,7 @@ __attribute__((noinline)) int tbg_disguise(struct __sk_buff *skb,
 			return -1;
 		len = TBG_TOKEN_AT + TBG_TOKEN_LEN;
 	}
-	/* from here on it is writable: nothing more can fail */
+	/* now it is writable: nothing can fail any more */
 	bpf_skb_store_bytes(skb, TBG_TOKEN_AT, t.b, TBG_TOKEN_LEN, 0);
 	if (fill) {
 		TBG_BOUND(fill, TBG_REQ_MAX, return -2);
@@ -101,10 +101,10 @@ __attribute__((noinline)) int tbg_disguise(struct __sk_buff *skb,
 }
 
 /*
- * Bytes of the send buffer that a response of len needs, whatever its cut: the
- * kernel fills skbs up to half the client's window and to what the interface
- * takes at once, in whole segments, or to one segment (tcp_xmit_size_goal()). It
- * may send each piece as soon as it has it, so that the next begins another skb.
+ * Bytes of the send buffer that a response of len needs in the worst case. The
+ * kernel fills skbs up to half the client's window and to the limit of the
+ * interface, in whole segments, or to one segment (tcp_xmit_size_goal()). It may
+ * send each piece at once, so that the next one begins another skb.
  */
 static __always_inline __u32 tbg_need(const struct tcp_sock *tp, __u32 len)
 {
@@ -124,7 +124,7 @@ static __always_inline __u32 tbg_need(const struct tcp_sock *tp, __u32 len)
 	return len + (len / goal + 2 + (len - 1) / TBG_PIECE) * TBG_SKB_ROOM;
 }
 
-/* Whether the send buffer has room for it besides the hits on their way. */
+/* Whether the send buffer has room for it besides the pending hits. */
 static __always_inline bool tbg_has_room(struct __sk_buff *skb,
 					 const struct tbg_sock_conn *c,
 					 struct tbg_pend *p)
@@ -142,7 +142,7 @@ static __always_inline bool tbg_has_room(struct __sk_buff *skb,
 	return room >= (__s64)p->h.need + c->reserved;
 }
 
-/* The request into the scratch of p. */
+/* Loads the request into the scratch memory of p. */
 __attribute__((noinline)) int tbg_pend_load(struct __sk_buff *skb,
 					    struct tbg_pend *p)
 {
@@ -161,7 +161,7 @@ static __always_inline void tbg_pend_client(struct __sk_buff *skb,
 	p->s.pkt.key.remote_port = bpf_htons(bpf_ntohl(skb->remote_port));
 }
 
-/* What pending hit p answers, and room for that: 0 or a why. */
+/* Looks up the answer of pending hit p, and checks that it fits. Returns 0 or a why. */
 static __always_inline int tbg_pend_find(struct __sk_buff *skb,
 					 const struct tbg_sock_conn *c,
 					 struct tbg_pend *p)
@@ -179,8 +179,9 @@ static __always_inline int tbg_pend_find(struct __sk_buff *skb,
 }
 
 /*
- * The daemon says that it is about to close, and then looks whether hits are on
- * their way; we say that one is, and then look whether it closes. 0 or a why.
+ * Counts a hit before it checks whether the daemon is about to close, which
+ * sets `shut` before it checks for hits under way: one of the two notices.
+ * Returns 0 or a why.
  */
 static __always_inline int tbg_hit_queue(struct tbg_sock_conn *c)
 {
@@ -193,7 +194,7 @@ static __always_inline int tbg_hit_queue(struct tbg_sock_conn *c)
 	return why;
 }
 
-/* Whether the answers to all that was passed are in the socket: abi/sock.h. */
+/* Whether all answers to passed requests are in the socket, see abi/sock.h. */
 static __always_inline bool tbg_is_settled(struct __sk_buff *skb,
 					   struct tbg_sock_conn *c)
 {
@@ -213,7 +214,7 @@ static __always_inline bool tbg_is_settled(struct __sk_buff *skb,
 	return c->settled;
 }
 
-/* 0: the skb is a disguised hit. Or a why, and it is as it was. */
+/* Returns 0: the skb is a disguised hit now; or a why: the skb is unchanged. */
 static __always_inline int tbg_sock_try(struct __sk_buff *skb,
 					struct tbg_sock_conn *c, __u32 slot)
 {
@@ -257,7 +258,7 @@ free:
 	return why;
 }
 
-/* Bytes that can neither be answered nor given to the daemon: the end. */
+/* Ends the connection: the bytes can neither be answered nor given to the daemon. */
 static __always_inline int tbg_break(struct tbg_sock_conn *c, __u32 slot,
 				     enum tbg_why why)
 {
@@ -273,7 +274,7 @@ int tbg_verdict(struct __sk_buff *skb)
 	__u32 *at, slot = 0;
 	int why;
 
-	/* a FIN: passed on behind a hit it would end the kernel's worker */
+	/* a FIN: passed on after a hit, it would stop the kernel's worker */
 	if (!skb->len) {
 		tbg_count(TBG_WHY_CONTROL);
 		return SK_DROP;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What wire would count for a request that nobody has sent (abi/ask.h): the steps of
- * tbg_try() on a flow that has just begun and that no map knows. Nothing is claimed,
- * sent or counted. Included where those steps are.
+ * Answers what wire would count for a hypothetical request (abi/ask.h): the steps of
+ * tbg_try() on a new flow that is in no map. Claims, sends and counts nothing.
+ * Included by the file that has these steps.
  */
 #ifndef TBG_TRANSLATE_ASK_BPF_H
 #define TBG_TRANSLATE_ASK_BPF_H
@@ -10,18 +10,15 @@
 #include "../abi/ask.h"
 
 /*
- * Whether the daemon asks: only what no interface has brought has none, and the cb of
- * what one has may hold anything.
+ * Whether it is a test run of the daemon: only such a packet has no ingress
+ * interface. The cb of received packets may hold anything.
  */
 static __always_inline bool tbg_is_asked(struct __sk_buff *skb)
 {
 	return !skb->ingress_ifindex && skb->cb[0] == TBG_ASK_WHY;
 }
 
-/*
- * The question's own scratch: before 6.2 a packet may come between the steps of a test
- * run, and be answered.
- */
+/* Scratch memory of its own: before 6.2 a received packet may interrupt a test run. */
 static __always_inline struct tbg_scratch *tbg_ask_scratch(void)
 {
 	__u32 at = TBG_SCRATCH_ASK;
@@ -29,7 +26,7 @@ static __always_inline struct tbg_scratch *tbg_ask_scratch(void)
 	return bpf_map_lookup_elem(&tbg_scratches, &at);
 }
 
-/* A flow without a limit of the client's: window and segments are the interface's. */
+/* A flow without limits of the client: window and segments are those of the interface. */
 static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tbg_pkt *p,
 					  struct tbg_flow *ret)
 {
@@ -50,8 +47,8 @@ static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tb
 }
 
 /*
- * Whether that flow lets wire answer; cut: as long as the reply is. 0 or a why. Not
- * inlined: the flow would lie on the stack of tbg_find().
+ * Whether this flow lets wire answer; cut: also checks the reply's length. Returns
+ * 0 or a why. Not inlined, to keep the flow off the stack of tbg_find().
  */
 static __attribute__((noinline)) int tbg_ask_flow(struct __sk_buff *skb, struct tbg_scratch *s,
 						  bool cut)
@@ -73,14 +70,14 @@ static __attribute__((noinline)) int tbg_ask_flow(struct __sk_buff *skb, struct 
 	return why ?: s->pkt.payload_len > TBG_REQ_MAX ? TBG_WHY_GRAMMAR : 0;
 }
 
-/* The segment taken apart, its request in s->head where that has room. 0 or a why. */
+/* Parses the segment and loads its request into s->head, if it fits. Returns 0 or a why. */
 static __attribute__((noinline)) int tbg_ask_load(struct __sk_buff *skb, struct tbg_scratch *s)
 {
 	__u64 len;
 
 	if (!s || tbg_pkt_parse(skb, &s->pkt, true) != TBG_PKT_TCP)
 		return TBG_WHY_NOT_OURS;
-	s->pkt.odd = 0;			/* the header's checksum is not made */
+	s->pkt.odd = 0;			/* the header has no checksum */
 	s->now_ns = bpf_ktime_get_ns();
 	__builtin_memset(&s->reply, 0, sizeof(s->reply));
 	len = s->pkt.payload_len;
@@ -88,7 +85,10 @@ static __attribute__((noinline)) int tbg_ask_load(struct __sk_buff *skb, struct 
 	return bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len) ? TBG_WHY_ROOM : 0;
 }
 
-/* 0 or a why. Sock finds as wire does. Calls tbg_find() as tbg_try() does, no deeper. */
+/*
+ * Returns 0 or a why. The look-up of sock is the same. Calls tbg_find() at the same depth
+ * as tbg_try().
+ */
 static __always_inline int tbg_ask(struct __sk_buff *skb, const struct tbg_knob *knob)
 {
 	struct tbg_scratch *s = tbg_ask_scratch();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A flow's beginning as packets show it: embryo at SYN and SYN-ACK, born when the
- * handshake is acknowledged. What comes then is in ingress.bpf.c and egress.bpf.c;
- * the sweeper (userd/tiers/flow.c) buries it.
+ * The beginning of a flow, as seen in packets: an embryo at SYN and SYN-ACK, a
+ * flow when the handshake is acknowledged. Later segments are for ingress.bpf.c
+ * and egress.bpf.c; the sweeper (userd/tiers/flow.c) deletes the flow.
  */
 #ifndef TBG_WIRE_BIRTH_BPF_H
 #define TBG_WIRE_BIRTH_BPF_H
@@ -16,9 +16,9 @@
 #include "../wire/socket.bpf.h"
 
 /*
- * XDP has to know whether a pseudo-header's sum is a checksum that was left to
- * a device: not from a real network. Only of a SYN, which GRO never merges:
- * what it does merge looks the same.
+ * Notes for XDP whether this device delivers CHECKSUM_PARTIAL: only virtual
+ * devices do. Only SYNs show it, because GRO never merges them; merged
+ * segments look the same.
  */
 static __always_inline void tbg_port_note(struct __sk_buff *skb)
 {
@@ -36,7 +36,7 @@ struct sk_buff___tracked {
 	unsigned long _nfct;
 } __attribute__((preserve_access_index));
 
-/* Whether conntrack has seen the segment already, which is for it to do behind us. */
+/* Whether conntrack has seen the segment already; normally it does only after this hook. */
 static __always_inline bool tbg_is_tracked(struct __sk_buff *skb)
 {
 	struct sk_buff___tracked *b = (void *)skb;
@@ -52,7 +52,10 @@ static __always_inline __u32 tbg_domain(struct __sk_buff *skb)
 	return tbg_sockets ? tbg_device_domain((__u64)(long)BPF_CORE_READ(b, dev)) : 0;
 }
 
-/* Whether the segment is another VRF's: its flow, of the same ends, has none. */
+/*
+ * Whether the segment belongs to another VRF than the flow with the same addresses and
+ * ports.
+ */
 static __always_inline bool tbg_is_elsewhere(struct __sk_buff *skb,
 					     const struct tbg_flow *f)
 {
@@ -60,8 +63,8 @@ static __always_inline bool tbg_is_elsewhere(struct __sk_buff *skb,
 }
 
 /*
- * The client's SYN: what it can do, kept for the SYN-ACK. Not inlined: its embryo would
- * lie on the stack of all that its caller calls.
+ * The client's SYN: keeps its options for the SYN-ACK. Not inlined, to keep the embryo
+ * off the stack of the caller's other callees.
  */
 static __attribute__((noinline)) void tbg_embryo_syn(struct __sk_buff *skb,
 						     struct tbg_scratch *s)
@@ -69,10 +72,13 @@ static __attribute__((noinline)) void tbg_embryo_syn(struct __sk_buff *skb,
 	struct tbg_embryo e = {};
 	struct tbg_tcpopt *opt;
 
-	/* stays on the stack, as TCP Fast Open does */
+	/* left to the stack, as TCP Fast Open is */
 	if (s->pkt.payload_len || tbg_is_link_local(&s->pkt.key))
 		return;
-	/* it would see the client's numbers come, and the socket's leave */
+	/*
+	 * it would see numbers of the client in one direction and of the socket in the
+	 * other
+	 */
 	if (tbg_is_tracked(skb)) {
 		tbg_count(TBG_WHY_TRACKED);
 		bpf_map_delete_elem(&tbg_embryos, &s->pkt.key);
@@ -91,7 +97,7 @@ static __attribute__((noinline)) void tbg_embryo_syn(struct __sk_buff *skb,
 	bpf_map_update_elem(&tbg_embryos, &s->pkt.key, &e, BPF_ANY);
 }
 
-/* IP header fields that replies repeat. */
+/* Takes the fields of the IP header that replies copy. */
 static __always_inline void tbg_embryo_ip(struct __sk_buff *skb,
 					  const struct tbg_pkt *p,
 					  struct tbg_embryo *e)
@@ -110,14 +116,17 @@ static __always_inline void tbg_embryo_ip(struct __sk_buff *skb,
 	}
 }
 
-/* Whether the ends of the socket that has sent the segment are the segment's own. */
+/* Whether the socket that has sent the segment has the segment's addresses and ports. */
 static __always_inline bool tbg_has_ends(const struct bpf_sock *sk,
 					 const struct tbg_flow_key *key, bool v6)
 {
 	__u32 local = sk->src_ip4 ^ key->local[3];
 	__u32 remote = sk->dst_ip4 ^ key->remote[3];
 
-	/* read first, or clang computes what to read: no arithmetic on a socket */
+	/*
+	 * read it first, or clang does arithmetic on the socket pointer, which the
+	 * verifier refuses
+	 */
 	tbg_keep(local);
 	tbg_keep(remote);
 	if (v6) {
@@ -135,9 +144,9 @@ static __always_inline bool tbg_has_ends(const struct bpf_sock *sk,
 }
 
 /*
- * Whether a listener of this daemon has sent the SYN-ACK. Others may have our
- * port, at another address. A SYN cookie has no socket. Where NAT translates the
- * ends, the daemon knows other ones than the packets have.
+ * Whether a listener of this daemon has sent the SYN-ACK. Another process may
+ * use our port at another address. A SYN cookie has no socket. With NAT, the
+ * daemon's socket has other addresses than the packets.
  */
 static __always_inline bool tbg_is_our_synack(struct __sk_buff *skb,
 					      const struct tbg_pkt *p)
@@ -153,8 +162,9 @@ static __always_inline bool tbg_is_our_synack(struct __sk_buff *skb,
 }
 
 /*
- * Whether somebody's raw socket has sent it, who is not to end our flows. The
- * sockets of handshakes are no full ones yet, or (TCP Fast Open) have the ends.
+ * Whether a raw socket has sent it, which must not affect our flows. Sockets of
+ * handshakes are not full sockets yet, or (TCP Fast Open) have the segment's
+ * addresses.
  */
 static __always_inline bool tbg_is_forged(struct __sk_buff *skb,
 					  const struct tbg_pkt *p)
@@ -168,8 +178,9 @@ static __always_inline bool tbg_is_forged(struct __sk_buff *skb,
 }
 
 /*
- * Whether what the socket will send passes our hooks first. By the device of its route,
- * which may lie above this one; a bond has let go of that.
+ * Whether segments of the socket will pass our hooks before all others. Decided by the
+ * device of the route, which may lie above this one; a bond has removed the route from
+ * the packet.
  */
 static __always_inline bool tbg_is_covered(struct __sk_buff *skb)
 {
@@ -182,7 +193,7 @@ static __always_inline bool tbg_is_covered(struct __sk_buff *skb)
 	return tbg_cover((__u64)(long)(dst ? BPF_CORE_READ(dst, dev) : BPF_CORE_READ(b, dev)));
 }
 
-/* Our SYN-ACK on its way out: the other half of what a flow needs. */
+/* The outgoing SYN-ACK of our listener: the second half of what a flow needs. */
 static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 					      struct tbg_scratch *s)
 {
@@ -202,7 +213,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	if (old) {
 		__u32 slot = old->slot;
 
-		/* sent again: the stack has dropped the handshake's last ACK */
+		/* retransmitted: the stack has dropped the last ACK of the handshake */
 		if (old->iss == p->seq + 1 && old->irs == p->ack)
 			return;
 		bpf_spin_lock(&old->lock);
@@ -210,8 +221,8 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 		old->way |= TBG_WAY_BURIED;
 		bpf_spin_unlock(&old->lock);
 		if (buried)
-			return;		/* the sweeper deletes it: no flow this time */
-		/* the socket of an older connection between these ends is gone */
+			return;		/* the sweeper is deleting it: no flow this time */
+		/* the socket of an older connection with these addresses is gone */
 		if (!bpf_map_delete_elem(&tbg_flows, &p->key))
 			bpf_map_push_elem(&tbg_retired, &slot, 0);
 	}
@@ -251,7 +262,7 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	e->synack = 1;
 }
 
-/* For good: what the socket holds of it is not known. */
+/* Excludes the connection for good: the bytes in its socket are not known. */
 static __always_inline void tbg_flow_leave(const struct tbg_flow_key *key)
 {
 	struct tbg_flow *f = bpf_map_lookup_elem(&tbg_flows, key);
@@ -264,10 +275,10 @@ static __always_inline void tbg_flow_leave(const struct tbg_flow_key *key)
 }
 
 /*
- * The handshake's last ACK: an embryo becomes a flow. RACE: it may have become
- * one on another CPU, so look again. An embryo whose socket may hold bytes that no
- * flow has counted never becomes one. Not inlined: its flow would lie on the stack
- * of all that its caller calls (512 bytes together).
+ * The last ACK of the handshake: an embryo becomes a flow. Race: another CPU may
+ * have made the flow, so look up again. An embryo whose socket may hold uncounted
+ * bytes never becomes one. Not inlined, to keep the flow off the stack of the
+ * caller's other callees (512 bytes in total).
  */
 static __attribute__((noinline)) enum tbg_why
 tbg_flow_born(const struct tbg_pkt *p)
@@ -286,7 +297,7 @@ tbg_flow_born(const struct tbg_pkt *p)
 	if (p->ack != e->iss || p->seq != e->irs) {
 		if (!p->payload_len && !(p->tcp_flags & TBG_TCP_FIN))
 			return TBG_WHY_NO_FLOW;
-		/* overtook the handshake's end: the stack takes and keeps it */
+		/* it has overtaken the end of the handshake: the stack accepts and keeps it */
 		bpf_map_delete_elem(&tbg_embryos, &p->key);
 		return TBG_WHY_RACE;
 	}
@@ -335,9 +346,9 @@ tbg_flow_born(const struct tbg_pkt *p)
 		bpf_map_push_elem(&tbg_slots, &slot, 0);
 		return err == -EEXIST ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;
 	}
-	/* not before: another CPU must find the one or the other */
+	/* not earlier: another CPU must find one of the two */
 	if (bpf_map_delete_elem(&tbg_embryos, &p->key))
-		tbg_flow_leave(&p->key);	/* something has just overtaken us */
+		tbg_flow_leave(&p->key);	/* a segment has just overtaken this one */
 	return TBG_WHY_BORN;
 }
 

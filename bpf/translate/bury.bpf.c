@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The end of a flow, for the sweeper. A flow between the same ends may have replaced the
- * one that the sweeper read, and must not be absent for a moment: what is deleted is the
- * flow of that slot, unchanged, and while it is marked none can take its place. Run by the
- * daemon (BPF_PROG_TEST_RUN) on a frame that holds a struct tbg_burial; attached to nothing.
+ * Deletes a flow for the sweeper. A new flow with the same addresses may have replaced
+ * the one that the sweeper has read, and must not be missing for a moment. So only an
+ * unchanged flow with that slot is deleted, and while it is marked, no other can replace
+ * it. Run by the daemon (BPF_PROG_TEST_RUN) on a frame that holds a struct tbg_burial;
+ * attached to nothing.
  */
 #include "birth.bpf.h"
 
-/* Returns 1: the flow is deleted, and its slot the caller's. */
+/* Returns 1 if it has deleted the flow; the slot is then the caller's. */
 SEC("tc")
 int tbg_bury(struct __sk_buff *skb)
 {

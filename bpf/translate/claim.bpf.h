@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * May this request be answered here, and taken: the idle equation of a flow that
- * has a socket, asked before and again under the flow's lock.
+ * Decides whether wire may answer a request and takes it: checks the idle
+ * equation of a flow with a socket, first without and then under the flow's
+ * lock.
  */
 #ifndef TBG_TRANSLATE_CLAIM_BPF_H
 #define TBG_TRANSLATE_CLAIM_BPF_H
@@ -10,18 +11,21 @@
 #include "../wire/answer.bpf.h"
 
 /*
- * Conntrack forgets a connection of which it sees nothing, and a firewall then drops the
- * next miss. So much time passes at most between two requests that go its way.
+ * Conntrack forgets a connection of which it sees no packets, and a firewall then drops
+ * the next miss. So at least one request in this time is passed up.
  */
 #define TBG_REFRESH_MS 30000
 
-/* What a connection's socket has answered: the daemon, and sock if it may. */
+/* What has been answered through a connection's socket: by the daemon, and by sock. */
 struct tbg_answered {
 	const struct tbg_conn_word *conn;
 	const struct tbg_sock_conn *sock;	/* or NULL */
 };
 
-/* Of the flow with that slot. Its socket's slot in sock may be another's by now. */
+/*
+ * Reads the counts of the flow with this slot. The slot of its socket in sock may belong
+ * to another socket by now.
+ */
 static __always_inline struct tbg_answered
 tbg_answered(const struct tbg_conn_word *conn, __u32 slot)
 {
@@ -35,7 +39,7 @@ tbg_answered(const struct tbg_conn_word *conn, __u32 slot)
 	return ret;
 }
 
-/* The half of the idle equation that can be told before the request is read. */
+/* The part of the idle equation that does not need the request. */
 static __always_inline int tbg_idle(const struct tbg_flow *f,
 				    const struct tbg_pkt *p,
 				    const struct tbg_answered *a)
@@ -54,8 +58,8 @@ static __always_inline int tbg_idle(const struct tbg_flow *f,
 }
 
 /*
- * Whether the connection allows an answer to this segment at all: 0 or a why.
- * What was lost is repeated even behind a FIN.
+ * Whether the state of the connection allows an answer to this segment: 0 or
+ * a why. Lost replies are retransmitted even after a FIN.
  */
 static __always_inline int tbg_may_answer(struct tbg_frame *frame,
 					  const struct tbg_flow *f,
@@ -74,7 +78,7 @@ static __always_inline int tbg_may_answer(struct tbg_frame *frame,
 	return 0;
 }
 
-/* 0 or a why: all but the request itself lets wire answer what is not a repeat. */
+/* Checks all conditions except the request itself, for a new request. Returns 0 or a why. */
 static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 				       const struct tbg_flow *f,
 				       const struct tbg_pkt *p,
@@ -105,10 +109,10 @@ struct tbg_tell {
 };
 
 /*
- * Takes the exchange for wire: the idle equation once more, now under the
- * lock, and the deltas with it. 0 or a why. *ret_tell is set to the socket's
- * numbers of an acknowledgement that the request carries for it, if the socket
- * does not have that yet; where XDP answers, which cannot tell it, that is a why.
+ * Claims the exchange for wire: checks the idle equation again under the lock and
+ * adds to the deltas. Returns 0 or a why. If the request carries an
+ * acknowledgement that the socket does not have yet, *ret_tell is set to its
+ * numbers, as the socket's. XDP cannot pass it on, so there this is a why.
  */
 static __always_inline int tbg_claim(struct tbg_flow *f,
 				     const struct tbg_pkt *p,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whether a device runs our programs before any other on its hooks, read from the
- * kernel's own structures at the moment that it matters: the daemon's list of its
- * interfaces is always older than the packet. Knows tcx (6.6) and clsact.
+ * Whether a device runs our programs before all others on its hooks. Read from
+ * the kernel's structures at the moment of use, because the daemon's list of
+ * interfaces is always older than the packet. Supports tcx (6.6) and clsact.
  */
 #ifndef TBG_TRANSLATE_COVER_BPF_H
 #define TBG_TRANSLATE_COVER_BPF_H
@@ -11,13 +11,13 @@
 
 #include "../wire/frame.bpf.h"
 
-#define TBG_FRONT_MAX 8		/* programs on a hook, ours among them, that are looked at */
+#define TBG_FRONT_MAX 8		/* programs on a hook that are examined */
 #define TBG_LOWER_MAX 16	/* devices directly below one */
 #define TBG_UPPER_MAX 4		/* masters above one another */
 #define TBG_KIND_BPF 0x667062	/* "bpf" */
 #define TBG_IFF_UP 1
 
-/* Whether what leaves by a device passes our hooks. */
+/* Whether packets that leave by a device pass our hooks. */
 enum tbg_cover { TBG_COVER_NONE, TBG_COVER_SOME, TBG_COVER_ALL };
 
 /* Hooks, in the order of enum tbg_hook of the daemon. */
@@ -74,7 +74,7 @@ struct netdev_adjacent___cover {
 	struct list_head___cover list;
 } __attribute__((preserve_access_index));
 
-/* A pointer of the kernel's at an address of its; 0: none, or it cannot be read. */
+/* Reads a pointer at a kernel address; 0: NULL, or unreadable. */
 static __always_inline __u64 tbg_kernel_pointer(__u64 at)
 {
 	__u64 ret = 0;
@@ -83,7 +83,10 @@ static __always_inline __u64 tbg_kernel_pointer(__u64 at)
 	return ret;
 }
 
-/* Whose a program is. A sister, another daemon's, lets everything go on to ours. */
+/*
+ * The owner of a program. A sister is another daemon's program, which lets every packet
+ * continue to ours.
+ */
 enum tbg_whose { TBG_OURS, TBG_SISTERS, TBG_OTHERS };
 
 static __always_inline enum tbg_whose tbg_whose(__u64 at, __u32 hook)
@@ -102,7 +105,7 @@ static __always_inline enum tbg_whose tbg_whose(__u64 at, __u32 hook)
 	return name == wanted ? TBG_SISTERS : TBG_OTHERS;
 }
 
-/* 1: ours is the first of tcx's programs. entry: struct bpf_mprog_entry, pointers of them. */
+/* 1: ours is the first program of tcx. entry: struct bpf_mprog_entry, an array of pointers. */
 __attribute__((noinline)) int tbg_tcx_is_ours(__u64 entry, __u32 hook)
 {
 	enum tbg_whose whose;
@@ -121,9 +124,9 @@ __attribute__((noinline)) int tbg_tcx_is_ours(__u64 entry, __u32 hook)
 }
 
 /*
- * The same of clsact's first filters, those of cls_bpf's first priority. Its types are
- * not asked for by CO-RE, as cls_bpf may be a module, loaded after us. From 4.1 to 7.2:
- * a head begins with its list; struct cls_bpf_prog with the program, then the list.
+ * The same for clsact: the filters of cls_bpf's first priority. CO-RE does not relocate
+ * its types, since cls_bpf may be a module that is loaded later. From 4.1 to 7.2 a head
+ * begins with its list; struct cls_bpf_prog begins with the program, then the list.
  */
 __attribute__((noinline)) int tbg_clsact_is_ours(__u64 filters, __u32 hook)
 {
@@ -147,7 +150,7 @@ __attribute__((noinline)) int tbg_clsact_is_ours(__u64 filters, __u32 hook)
 	return 0;
 }
 
-/* 1: both hooks of a device run ours first. dev: struct net_device. */
+/* 1: both hooks of a device run our programs first. dev: struct net_device. */
 __attribute__((noinline)) int tbg_device_is_ours(__u64 at)
 {
 	struct net_device___cover *dev = (void *)(long)at;
@@ -166,8 +169,9 @@ __attribute__((noinline)) int tbg_device_is_ours(__u64 at)
 __attribute__((noinline)) int tbg_cover_below(__u64 at);
 
 /*
- * How much of what is directly below a device (of a VLAN, a macvlan, a bridge, a bond)
- * is ours. deep: what has all below it ours counts, too (a VLAN of a bond).
+ * How many of the devices directly below a device (a VLAN, macvlan, bridge or bond)
+ * are covered. deep: a device whose lower devices are all covered counts, too (a VLAN
+ * on a bond).
  */
 static __always_inline int tbg_cover_lower(__u64 at, bool deep)
 {
@@ -175,15 +179,15 @@ static __always_inline int tbg_cover_lower(__u64 at, bool deep)
 	__u64 head = (__u64)(long)&dev->adj_list.lower, pos = head;
 	struct netdev_adjacent___cover *a;
 	const char *kind = BPF_CORE_READ(dev, rtnl_link_ops, kind);
-	/* no count: the verifier would look at each with each i */
+	/* no counter: the verifier would combine its values with those of i */
 	bool some = false, all = true, ours;
 	__u64 name = 0, wanted;
 	int i;
 
-	/* what it sends is wrapped when it passes the lower one */
+	/* its packets are encapsulated when they pass the lower device */
 	bpf_probe_read_kernel_str(&name, sizeof(name), kind);
 	__builtin_memcpy(&wanted, "macsec\0", sizeof(wanted));
-	/* compare seven bytes: the eighth may belong to something else */
+	/* compare seven bytes: the eighth may not belong to the text */
 	if (!((name ^ wanted) << 8))
 		return TBG_COVER_NONE;
 	for (i = 0; i < TBG_LOWER_MAX; i++) {
@@ -213,7 +217,7 @@ __attribute__((noinline)) int tbg_cover_deep(__u64 at)
 	return tbg_cover_lower(at, true);
 }
 
-/* Whether a device is a port of another (a bridge's, a macvlan's, a bond's). */
+/* Whether a device is a port of another one (a bridge, macvlan or bond). */
 static __always_inline bool tbg_device_is_port(__u64 at)
 {
 	struct net_device___cover *dev = (void *)(long)at;
@@ -222,8 +226,8 @@ static __always_inline bool tbg_device_is_port(__u64 at)
 }
 
 /*
- * The VRF that a device is in, by its number; 0: none. Two VRFs may have connections of
- * the same ends. Through a bridge, too, that is in the VRF for its ports.
+ * The ifindex of the VRF that a device belongs to; 0: none. Two VRFs may have
+ * connections with the same addresses. A port of a bridge in a VRF belongs to it, too.
  */
 __attribute__((noinline)) int tbg_device_domain(__u64 at)
 {
@@ -255,11 +259,11 @@ static __always_inline bool tbg_device_is_away(__u64 at)
 {
 	struct net_device___cover *dev = (void *)(long)at;
 
-	/* the one that stands for those that are gone has no number */
+	/* the placeholder for removed devices has no ifindex */
 	return !(BPF_CORE_READ(dev, flags) & TBG_IFF_UP) || !BPF_CORE_READ(dev, ifindex);
 }
 
-/* Of what leaves by a device: struct net_device. */
+/* Coverage of packets that leave by a device: struct net_device. */
 static __always_inline int tbg_cover(__u64 dev)
 {
 	return tbg_device_is_ours(dev) ? TBG_COVER_ALL : tbg_cover_deep(dev);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * TC egress: what the sockets send, in the client's numbers. A SYN-ACK makes
- * an embryo of the connection; wire's own replies carry a mark and pass, as does
- * what other namespaces send by our interface. Never answers; drops nothing but
- * what has no place in the client's numbers.
+ * TC egress: translates segments of the sockets to the client's numbers. A
+ * SYN-ACK makes an embryo of the connection. Wire's own replies carry a mark and
+ * pass, as do segments of other namespaces. Never answers; drops only segments
+ * that have no representation in the client's numbers.
  */
 #include "birth.bpf.h"
 #include "../wire/send.bpf.h"
 #include "translate.bpf.h"
 
-#define TBG_TS_SLACK_MS 2000	/* a timestamp clock further off is not ours */
+#define TBG_TS_SLACK_MS 2000	/* tolerance for the timestamp clock */
 
 /*
- * Whether a frame comes from another network namespace than its interface is in,
- * by a macvlan, a bridge or a route: in the name of our connections it may say what
- * it likes, they are not its to follow. Its socket tells. Without one, as the
- * stack's resets and ACKs of TIME_WAIT are (IPv6, before 6.13), and Netfilter's
- * REJECT: of this namespace is what came in by no interface and was routed here; by
- * a bond, which lets go of the route, what came in by none.
+ * Whether a frame comes from another network namespace than its interface's, by a
+ * macvlan, a bridge or a route: such frames must not affect our flows, even with
+ * the addresses of our connections. The socket decides. Frames without a socket
+ * (resets and TIME_WAIT ACKs of the stack with IPv6 before 6.13, Netfilter's
+ * REJECT) are of this namespace if they have no ingress interface and were routed
+ * here; on a bond, which removes the route, if they have no ingress interface.
  */
 static __always_inline bool tbg_is_foreign(struct __sk_buff *skb)
 {
@@ -40,11 +40,11 @@ static __always_inline bool tbg_is_foreign(struct __sk_buff *skb)
 }
 
 /*
- * Takes note of a segment of the socket; *ret is how to translate it. False:
- * it can't be translated. Bytes from before wire's last reply, sent again
- * although the client has acknowledged them, stand before that reply. A
- * segment of such bytes and newer ones has no one place; the socket will learn
- * what is acknowledged and send the newer ones alone.
+ * Updates the flow by a segment of the socket; *ret is its translation. False:
+ * it cannot be translated. Acknowledged bytes from before wire's last reply
+ * that are retransmitted get numbers before that reply. A segment with such
+ * bytes and newer ones has no consistent numbers; the socket will learn of the
+ * acknowledgement and send the newer bytes alone.
  */
 static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 					    struct tbg_flow *f,
@@ -71,16 +71,19 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 		f->win = bpf_htons(p->window);
 		f->window = tbg_seq_max(f->window, window);
 	}
-	/* a gateway may give place to another; with hits alone only a repeat finds that */
+	/* the gateway may change; with hits alone only a retransmission notices that */
 	if (there) {
 		__builtin_memcpy(f->mac, mac, sizeof(f->mac));
 		f->vlans = vlans;
 	}
-	/* a FIN that came early, whose turn has come */
+	/* a FIN that was received early is now in sequence */
 	if (f->flags & TBG_FLOW_LEFT && p->ack - f->irs == f->given + 1)
 		f->flags |= TBG_FLOW_FIN_IN;
 	if (p->tcp_flags & TBG_TCP_FIN) {
-		/* the first tells: sent again, it may follow a simultaneous close */
+		/*
+		 * only the first counts: a retransmitted one may follow a simultaneous
+		 * close
+		 */
 		if ((f->flags & TBG_FLOW_CLOSED) == TBG_FLOW_FIN_IN &&
 		    p->ack - f->irs == f->given + 1)
 			f->flags |= TBG_FLOW_LAST;
@@ -91,7 +94,10 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 
 		if (off + TBG_TS_SLACK_MS > 2 * TBG_TS_SLACK_MS)
 			f->flags |= TBG_FLOW_LEFT;
-		/* made before wire's last reply, sent after it: PAWS */
+		/*
+		 * made before wire's last reply but sent after it: keep PAWS from
+		 * dropping it
+		 */
 		ret->timed = (__s32)(p->tsval - f->tsval) < 0;
 		ret->tsval = f->tsval;
 		f->tsval = tbg_seq_max(f->tsval, p->tsval);
@@ -106,11 +112,10 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 		placed = at + (__s32)len <= 0;
 	}
 	/*
-	 * While the client has not all of wire's last reply, its request is
-	 * ours to acknowledge, and so is the FIN that may follow it at once: a
-	 * bare ACK of the stack must not do it, or the client would never ask
-	 * for a lost reply again. What it reports of the bytes behind stands
-	 * where they do.
+	 * Until the client has all of wire's last reply, only wire
+	 * acknowledges the request and a FIN right behind it: if a bare ACK of
+	 * the stack did, the client would never retransmit the request for a
+	 * lost reply. SACK blocks for later bytes are translated normally.
 	 */
 	if (tbg_within_reply(f, f->acked) && !len && !at &&
 	    p->ack + f->in_delta - f->last.req_seq - 1 <= f->last.req_len)
@@ -158,7 +163,7 @@ int tbg_egress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}
-	/* cut off by the guard: the reset that ends it has the client's numbers */
+	/* cut off by the guard: the reset already has the client's numbers */
 	if (f->way & TBG_WAY_LOST) {
 		tbg_count(TBG_WHY_CLOSING);
 		return tbg_is_forged(skb, p) ? TBG_PASS : TC_ACT_SHOT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What only a flow with a socket has: two numberings, what the socket was told, and
- * the window that it knows. No flow is changed here.
+ * Computations for flows with a socket: two numberings, what the socket knows, and
+ * the window that it knows. Changes no flow.
  */
 #ifndef TBG_TRANSLATE_FLOW_BPF_H
 #define TBG_TRANSLATE_FLOW_BPF_H
@@ -9,15 +9,19 @@
 #define TBG_TRANSLATE
 #include "../wire/flow.bpf.h"
 
-/* First client's number behind wire's last reply; all of the kernel's is past it. */
+/*
+ * First number, as the client sees it, behind wire's last reply; newer bytes of the
+ * kernel are behind it.
+ */
 static __always_inline __u32 tbg_flow_edge(const struct tbg_flow *f)
 {
 	return f->last.len ? f->last.seq + f->last.len : f->iss;
 }
 
 /*
- * How far beyond next, where the socket has sent to, the client may acknowledge: it
- * may have all of a reply whose rest was given to the socket, which has yet to send it.
+ * How far beyond `next`, up to which the socket has sent, the client may acknowledge:
+ * it may have all of a reply whose rest was taken back to the socket and is still
+ * unsent there.
  */
 static __always_inline __u32 tbg_flow_slack(const struct tbg_flow *f,
 					    __u32 next)
@@ -27,14 +31,14 @@ static __always_inline __u32 tbg_flow_slack(const struct tbg_flow *f,
 	return f->last.owed && ahead > 0 ? ahead : 0;
 }
 
-/* The flow's last reply left by XDP, and was lost or is long on its way. */
+/* Notes that the flow's last reply was sent by XDP and is lost or late. */
 static __always_inline void tbg_port_lost(struct tbg_port *port,
 					  const struct tbg_flow_key *key,
 					  const struct tbg_flow *f)
 {
 	__u32 reply = (f->last.seq + (key->remote_port << 8 ^ f->slot)) | 1;
 
-	/* once, however often its client asks for it again */
+	/* counts once, however often its client retransmits the request */
 	if (port->counted == reply)
 		return;
 	port->counted = reply;
@@ -43,8 +47,8 @@ static __always_inline void tbg_port_lost(struct tbg_port *port,
 }
 
 /*
- * The window that a segment leaves behind wire's last reply, raw as it came: what it
- * has not acknowledged of that, and the socket will be told it has, takes its share.
+ * The window (raw) of a segment, less the unacknowledged bytes of wire's last reply:
+ * for the socket they count as acknowledged.
  */
 static __always_inline __u16 tbg_window_left(const struct tbg_flow *f,
 					     const struct tbg_pkt *p)
@@ -58,10 +62,10 @@ static __always_inline __u16 tbg_window_left(const struct tbg_flow *f,
 }
 
 /*
- * Whether a segment brings a window that its socket would not believe: smaller
- * than the one it knows, and with the numbers it knows already, which hits have
- * left as they were (tcp_may_update_window), or tbg_tell_window() has shown it.
- * Once it has the segment's payload, it believes what comes.
+ * Whether a segment has a window that the socket would ignore
+ * (tcp_may_update_window): smaller than the known one, with sequence numbers
+ * that it knows already because hits do not change them or tbg_tell_window()
+ * has used them. After the segment's payload it accepts windows again.
  */
 static __always_inline bool tbg_is_narrow(const struct tbg_flow *f,
 					  const struct tbg_pkt *p)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The guard: what the daemon's sockets send, seen at the socket (cgroup egress) and not
- * at an interface. A segment of a flow with deltas must pass tbg_egress next. Where the
- * device it leaves by does not run that before all else, the segment is dropped, and the
- * daemon resets the connection: the client gets an error, never other bytes. Never
+ * The guard: checks segments of the daemon's sockets at the socket (cgroup egress), not
+ * at an interface. A segment of a flow with deltas must pass tbg_egress next. If the
+ * device that it leaves by does not run tbg_egress first, the segment is dropped, and
+ * the daemon resets the connection: the client gets an error, never wrong bytes. Never
  * changes a segment.
  */
 #include "birth.bpf.h"
@@ -12,14 +12,14 @@
 
 #define TBG_GUARD_DROP 0
 #define TBG_GUARD_PASS 1
-#define TBG_OVERDUE_MS 1000	/* the worker's next tick finds the connection */
+#define TBG_OVERDUE_MS 1000	/* within it, the worker's next tick finds the connection */
 #define TBG_AF_INET 2
 
-/* Of struct lwtunnel_state: the route changes the packet behind us. */
+/* Flag of struct lwtunnel_state: the route changes the packet after this hook. */
 #define TBG_LWT_OUTPUT	0x1
 #define TBG_LWT_XMIT	0x4
 
-/* Inode of the daemon's network namespace. Set before loading; 0: there is only one. */
+/* Inode of the daemon's network namespace, set before loading; 0: there is only one. */
 const volatile __u32 tbg_netns;
 
 struct ns_common___guard {
@@ -38,7 +38,7 @@ struct net___guard {
 	struct ns_common___guard ns;
 } __attribute__((preserve_access_index));
 
-/* The segment, whose frame begins with the IP header here; false: it is none of ours. */
+/* Parses the segment; the frame begins with the IP header here. False: it is none of ours. */
 static __always_inline bool tbg_guard_parse(struct __sk_buff *skb, struct tbg_pkt *p,
 					    const struct tbg_knob *knob)
 {
@@ -53,7 +53,7 @@ static __always_inline bool tbg_guard_parse(struct __sk_buff *skb, struct tbg_pk
 	       tbg_port_served(knob, p->key.local_port);
 }
 
-/* Sockets of other namespaces may be in the cgroup, and have the same ends. */
+/* The cgroup may contain sockets of other namespaces, with the same addresses. */
 static __always_inline bool tbg_guard_is_here(struct __sk_buff *skb)
 {
 	struct sk_buff___wire *b = (void *)skb;
@@ -66,8 +66,9 @@ static __always_inline bool tbg_guard_is_here(struct __sk_buff *skb)
 }
 
 /*
- * The flow's ends as its socket has them, of a packet that is no segment: a tunnel or
- * IPsec has wrapped it. False: it is not from a socket of TCP, on a port of ours.
+ * Takes addresses and ports from the socket of a packet that is no plain segment: a
+ * tunnel or IPsec has encapsulated it. False: it is not from a TCP socket on one of
+ * our ports.
  */
 static __always_inline bool tbg_socket_ends(struct __sk_buff *skb, struct tbg_pkt *p,
 					      const struct tbg_knob *knob)
@@ -101,7 +102,7 @@ static __always_inline bool tbg_socket_ends(struct __sk_buff *skb, struct tbg_pk
 	return tbg_port_served(knob, p->key.local_port);
 }
 
-/* The flow's segments leave where nobody translates: its connection is over. */
+/* Segments of the flow leave without translation: marks the connection to be reset. */
 static __always_inline void tbg_guard_close(struct tbg_flow *f)
 {
 	struct tbg_conn_word *conn;
@@ -122,9 +123,9 @@ static __always_inline void tbg_guard_close(struct tbg_flow *f)
 }
 
 /*
- * Whether the route itself wraps what goes its way (MPLS, a tunnel without a device):
- * the device gets frames that show no segment. A tunnel that is a device is another
- * matter, it has hooks of its own.
+ * Whether the route itself encapsulates packets (MPLS, a tunnel without a device):
+ * then the device gets frames in which no segment is visible. A tunnel device has
+ * hooks of its own.
  */
 static __always_inline bool tbg_route_wraps(struct sk_buff___wire *b)
 {
@@ -154,7 +155,7 @@ int tbg_guard(struct __sk_buff *skb)
 	if (!f || !(f->in_delta | f->out_delta) || !tbg_guard_is_here(skb) ||
 	    tbg_is_elsewhere(skb, f))
 		return TBG_GUARD_PASS;
-	/* the daemon's own resets are from a raw socket */
+	/* the daemon's own resets come from a raw socket */
 	if (whole && (p.tcp_flags & TBG_TCP_SYN || tbg_is_forged(skb, &p)))
 		return TBG_GUARD_PASS;
 	dev = (__u64)(long)BPF_CORE_READ(b, dev);
@@ -162,7 +163,7 @@ int tbg_guard(struct __sk_buff *skb)
 		return TBG_GUARD_DROP;
 	if (whole && !(f->way & TBG_WAY_LOST) && !tbg_route_wraps(b))
 		cover = tbg_cover(dev);
-	/* by one of several ports: then tbg_egress has seen all that came before */
+	/* by one of several ports: then tbg_egress has seen all earlier segments */
 	if (cover == TBG_COVER_ALL ||
 	    (cover == TBG_COVER_SOME && (__s32)(p.seq - f->iss - f->sent) <= 0))
 		return TBG_GUARD_PASS;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * TC ingress: a segment to one of our ports is either answered here or goes on
- * to the stack in the socket's numbers. tbg_ingress takes it apart and follows
- * the flow; tbg_answer, behind a tail call that dies with the daemon, replies.
- * Neither may ever drop a segment that tells the socket something.
+ * TC ingress: a segment to one of our ports is either answered here or passed
+ * to the stack, translated to the socket's numbers. tbg_ingress parses it and
+ * updates the flow; tbg_answer, behind a tail call that ends with the daemon,
+ * replies. Neither may drop a segment that tells the socket something.
  */
 #include <linux/if_packet.h>
 
@@ -12,16 +12,16 @@
 #include "loss.bpf.h"
 #include "tell.bpf.h"
 
-#define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is not in window */
-#define TBG_SEQ_WINDOW 65535	/* beyond the last request: what a client may send */
+#define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is out of window */
+#define TBG_SEQ_WINDOW 65535	/* how far beyond the last request a client may send */
 #define TBG_FRAG_MAX 65535	/* bytes of a packet that came in fragments */
 #define TBG_EDGE_MAX (1u << 20)		/* an edge this far behind is forgotten */
-#define TBG_TW_STEP 65537		/* from TIME_WAIT's last number to its next one's */
+#define TBG_TW_STEP 65537		/* the stack's step from TIME_WAIT to a new connection */
 
 /*
- * Whether a bare acknowledgement within wire's last reply can be believed: nobody
- * else will check it. Its sequence number is in the window (RFC 9293 3.10.7.4),
- * or a blind ACK would end all repeats.
+ * Whether a bare acknowledgement within wire's last reply is acceptable: nothing
+ * else checks it. Its sequence number must be in the window (RFC 9293 3.10.7.4),
+ * or a blindly forged ACK could stop retransmission.
  */
 static __always_inline bool tbg_ack_is_sound(struct __sk_buff *skb,
 					     struct tbg_scratch *s,
@@ -32,13 +32,14 @@ static __always_inline bool tbg_ack_is_sound(struct __sk_buff *skb,
 	return s->pkt.seq - end <= TBG_SEQ_WINDOW && tbg_segment_sound(skb, s);
 }
 
-/* What can be said of a reset that its flow cannot: see tbg_reset_look(). */
+/* The verdict on a reset, see tbg_reset_look(). */
 enum tbg_reset { TBG_RESET_NOT, TBG_RESET_EXACT, TBG_RESET_ALONE };
 
 /*
- * Whether the socket will take a reset at this number of its own: only if that
- * is the very next (RFC 5961 3.2), or that of the FIN before it (macOS). ALONE: no
- * socket can tell, because there is none, or what is on its way to it comes first.
+ * Whether the socket will accept a reset with this (translated) number: only if it
+ * is the next expected one (RFC 5961 3.2), or that of the FIN before it (macOS).
+ * ALONE: unknown, because there is no socket, or segments on their way to it come
+ * first.
  */
 static __attribute__((noinline)) int
 tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
@@ -67,10 +68,10 @@ tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
 }
 
 /*
- * Whether a segment is a bare acknowledgement that its client's next request has
- * overtaken: XDP answered that while this waited for the rest of its batch
- * (GRO, RPS). It says nothing that the request did not, and the socket had been
- * told of all by then. Under the flow's lock.
+ * Whether a segment is a bare acknowledgement that the client's next request has
+ * overtaken: XDP has answered the request while this one was delayed in its
+ * batch (GRO, RPS). It carries nothing new, and the socket knew everything by
+ * then. Called under the flow's lock.
  */
 static __always_inline bool tbg_ack_is_late(const struct tbg_flow *f,
 					    const struct tbg_pkt *p)
@@ -82,8 +83,9 @@ static __always_inline bool tbg_ack_is_late(const struct tbg_flow *f,
 }
 
 /*
- * Whether what begins with a fragment at that count of the socket's bytes may yet be
- * taken by it: whole, and behind us, who have seen no more of it.
+ * Whether the socket may still accept the segment that begins with a fragment at
+ * this byte count, once it is reassembled after this hook, which sees only its first
+ * fragment.
  */
 static __always_inline bool tbg_is_taken_whole(const struct tbg_flow *f,
 					       __u32 at)
@@ -93,12 +95,12 @@ static __always_inline bool tbg_is_taken_whole(const struct tbg_flow *f,
 }
 
 /*
- * Takes note of a segment on its way to the stack. *ret is how to translate
- * it; false: not at all, it has no place there any more. Under the flow's lock,
- * so that a claim on another CPU comes wholly before or wholly after. What the
- * socket will not take changes nothing: sound and reset are from
- * tbg_segment_sound() and tbg_reset_look(). told_window: it is from
- * tbg_tell_window(), and of use only until the client's next bytes.
+ * Updates the flow by a segment to the stack; *ret is its translation. False:
+ * it cannot be translated. Called under the flow's lock, so that a claim on
+ * another CPU happens entirely before or after. A segment that the socket will
+ * not accept changes nothing: sound and reset are results of
+ * tbg_segment_sound() and tbg_reset_look(). told_window: the segment is from
+ * tbg_tell_window(), and is useful only until the client's next bytes.
  */
 static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 					     struct tbg_conn_word *conn,
@@ -108,7 +110,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 {
 	__u64 now_ns = bpf_ktime_get_ns();
 	__u32 at, end, next, slack, told;
-	/* what is too long to be summed here may well be taken */
+	/* a segment too long to be checked here may still be accepted */
 	bool taken = sound || p->payload_len > TBG_REQ_MAX;
 	bool late, fits, more;
 
@@ -144,13 +146,13 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 		f->tsrecent = p->tsval;
 	if (conn && (__s32)(f->acked - f->last.seq - f->last.len) >= 0)
 		conn->sent_ms = 0;
-	/* a FIN takes one number */
+	/* a FIN takes one sequence number */
 	if (reset == TBG_RESET_EXACT ||
 	    (reset == TBG_RESET_ALONE &&
 	     at == f->given + !!(f->flags & TBG_FLOW_FIN_IN)))
 		f->flags |= TBG_FLOW_RST;
 	if (fits && p->tcp_flags & TBG_TCP_FIN) {
-		/* the stack keeps one that comes early, at the number it has now */
+		/* the stack keeps an early one, with its present number */
 		f->flags |= end == f->given ? TBG_FLOW_FIN_IN : TBG_FLOW_LEFT;
 	}
 	if (p->frag && tbg_is_taken_whole(f, at))
@@ -165,7 +167,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 	ret->ceil = next;
 	ret->slack = slack;
 	ret->floor = tbg_flow_edge(f);
-	/* without a socket the stack resets at this number: the client's own */
+	/* without a socket the stack resets with this number: it must be the client's own */
 	ret->floored = f->last.len && !(f->flags & TBG_FLOW_RST);
 	told = f->acked;
 	if (ret->floored)
@@ -173,7 +175,10 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 	told -= f->out_delta + f->iss;
 	ret->window = tbg_window_left(f, p);
 	ret->narrowed = ret->window != p->window;
-	/* the window is believed with an acknowledgement or bytes, or if it is larger */
+	/*
+	 * the socket accepts a window with a new acknowledgement or bytes, or if it is
+	 * larger
+	 */
 	if (fits && (told != f->told || more || ret->window > f->heard))
 		f->heard = ret->window;
 	f->told = told;
@@ -182,7 +187,7 @@ out:
 	return !late;
 }
 
-/* The way to the stack: note, translate, count. */
+/* Passes a segment to the stack: updates the flow, translates, counts. */
 static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 					    struct tbg_scratch *s,
 					    struct tbg_flow *f,
@@ -196,7 +201,7 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 
 	if (told_window)
 		skb->mark = 0;
-	/* without its socket the stack answers with a reset that the client believes */
+	/* without a socket the stack answers with a reset that the client accepts */
 	if (f && !(f->way & TBG_WAY_LOST)) {
 		if (tbg_is_narrow(f, &s->pkt) && !tbg_tell_window(skb, s, f))
 			return TC_ACT_SHOT;
@@ -218,14 +223,14 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 	return TBG_PASS;
 }
 
-/* What a bare acknowledgement, that came while a reply is the last sent, means. */
+/* The meaning of a bare acknowledgement while a reply was sent last. */
 enum tbg_ack { TBG_ACK_OTHER, TBG_ACK_OURS, TBG_ACK_LOSS };
 
 /*
- * A pure acknowledgement of nothing but wire's own bytes tells the socket
- * nothing. Anything else must get through: keepalive answers, window updates
- * for data in the socket, the handshake. One that stays within the reply
- * although later bytes have come, or again and again, shows a loss.
+ * A pure acknowledgement of wire's own bytes means nothing to the socket.
+ * Everything else must get through: answers to keepalives, window updates
+ * for data in the socket, the handshake. An acknowledgement within the reply
+ * after later bytes have been received, or a repeated one, indicates a loss.
  */
 static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 						 struct tbg_scratch *s,
@@ -259,7 +264,7 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 	} else if (tbg_within_reply(f, p->ack)) {
 		if (p->ack == f->acked && f->dups < TBG_DUPS)
 			f->dups++;
-		/* once is enough where the socket has sent past our reply */
+		/* one is enough if the socket has sent bytes after our reply */
 		if (sack || (p->ack == f->acked &&
 			       (f->dups == TBG_DUPS ||
 				f->sent + f->iss + f->out_delta !=
@@ -271,10 +276,10 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 }
 
 /*
- * An ICMP error about a segment of a flow quotes it in the client's numbers;
- * the socket must find its own there, or path MTU discovery fails for it. Of
- * wire's reply under way it finds what it sends next; what is older than that
- * stays out of its window: forged, or too late (RFC 5927 4.1).
+ * Translates an ICMP error, which quotes a segment in the client's numbers:
+ * the socket must find its own numbers, or path MTU discovery fails. A quoted
+ * segment of wire's current reply gets the socket's next number; older ones
+ * stay out of its window, since they are forged or late (RFC 5927 4.1).
  */
 static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb,
 					    struct tbg_scratch *s,
@@ -348,8 +353,8 @@ other:
 }
 
 /*
- * A flow for the segment, which has none, if it ends a handshake. NULL, and *why:
- * not yet; else it is one that another CPU has made meanwhile.
+ * Makes a flow for a segment without one, if it ends a handshake; or returns the
+ * one that another CPU has made meanwhile. NULL, and *why: no flow yet.
  */
 static __always_inline struct tbg_flow *
 tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
@@ -357,7 +362,7 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 	struct tbg_flow *f;
 
 	*why = TBG_WHY_CSUM;
-	/* what cannot be summed may have been taken, and must be counted */
+	/* a segment that cannot be checked may be accepted, and must be counted */
 	if (tbg_segment_sound(skb, s) || s->pkt.payload_len > TBG_REQ_MAX)
 		*why = tbg_flow_born(&s->pkt);
 	if (*why != TBG_WHY_RACE)
@@ -368,7 +373,10 @@ tbg_flow_begin(struct __sk_buff *skb, struct tbg_scratch *s, enum tbg_why *why)
 	return f;
 }
 
-/* Whether the segment came by another VLAN or VRF than its flow, and is not of it. */
+/*
+ * Whether the segment has arrived by another VLAN or VRF than its flow, and so does not
+ * belong to it.
+ */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
 					  const struct tbg_flow *f,
 					  const struct tbg_pkt *p)
@@ -377,11 +385,12 @@ static __always_inline bool tbg_is_astray(struct __sk_buff *skb,
 }
 
 /*
- * A SYN between the ends of a flow may find its socket in TIME_WAIT. Where no timestamp
- * tells what is old, numbers do, and the socket's lag behind the client's: a SYN within
- * the requests that wire took is old; and a new one gets a number so far past the
- * socket's last, which may be among what wire has sent. Then it is refused too: the
- * client resets that, and asks again. *ret_by is what to add to its number for that.
+ * A SYN with the addresses of a flow may find its socket in TIME_WAIT. Without
+ * timestamps, sequence numbers decide whether it is old, but those of the socket lag
+ * behind the client's. A SYN within the requests that wire has consumed is old. The
+ * stack gives a new connection a number a fixed step after the socket's last one, which
+ * may lie within the bytes that wire has sent; then the SYN is refused, too: the client
+ * resets and tries again. *ret_by: what to add to the SYN's number for that.
  */
 static __always_inline bool tbg_syn_is_refused(struct __sk_buff *skb,
 					       struct tbg_scratch *s,
@@ -425,9 +434,10 @@ static __always_inline void tbg_ingress_syn(struct __sk_buff *skb,
 }
 
 /*
- * A fragment that ends within the TCP header can't be translated: where that is
- * needed, it goes no further (RFC 3128). In the client's numbers the socket would but
- * challenge it. Elsewhere the stack may take it, with what follows, uncounted.
+ * A fragment that ends within the TCP header cannot be translated: if it needs
+ * translation, it is dropped (RFC 3128); untranslated, the socket would only send a
+ * challenge ACK. Otherwise the stack may accept it with the following fragments,
+ * uncounted.
  */
 static __always_inline int tbg_ingress_cut(struct __sk_buff *skb,
 					   const struct tbg_pkt *p)
@@ -462,7 +472,7 @@ int tbg_ingress(struct __sk_buff *skb)
 
 	if (!s || !knob)
 		return TBG_PASS;
-	/* IP drops what is another host's; a port knows its own address alone */
+	/* IP drops frames for other hosts; XDP knows only the device's own address */
 	meant = !tbg_sockets || skb->pkt_type == PACKET_HOST;
 	if (!meant && !tbg_device_is_port((__u64)(long)BPF_CORE_READ(b, dev))) {
 		tbg_count(TBG_WHY_NOT_OURS);
@@ -493,14 +503,14 @@ int tbg_ingress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}
-	/* 7-bit mask: everything but PSH; CWR and ECE are signs of ECN */
+	/* all flags except PSH; CWR and ECE belong to ECN */
 	if ((p->tcp_flags & ~TBG_TCP_PSH) == TBG_TCP_ACK) {
 		if (p->payload_len) {
 			bpf_tail_call(skb, &tbg_tail, 0);
 			why = TBG_WHY_OFF;	/* the daemon is gone */
 		}
 	} else if (p->payload_len) {
-		/* with a FIN, it may be the request of a lost reply again */
+		/* with a FIN, it may be the retransmitted request of a lost reply */
 		if ((p->tcp_flags & ~TBG_TCP_PSH) == (TBG_TCP_ACK | TBG_TCP_FIN))
 			bpf_tail_call(skb, &tbg_tail, 0);
 		why = TBG_WHY_FLAGS;
@@ -514,7 +524,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	}
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (!f) {
-		/* a reset begins nothing */
+		/* a reset begins no flow */
 		if ((p->tcp_flags & (TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_ACK)
 			f = tbg_flow_begin(skb, s, &why);
 	} else if (tbg_is_astray(skb, f, p)) {
@@ -537,9 +547,9 @@ int tbg_ingress(struct __sk_buff *skb)
 }
 
 /*
- * The reply goes out as a clone, and what came becomes the acknowledgement
- * that the socket waits for: without it, the socket would send again what the
- * client has. Happens on the first hit after a miss only.
+ * Sends the reply as a clone, and turns the received segment into the
+ * acknowledgement that the socket waits for: otherwise the socket would
+ * retransmit what the client has. Only happens on the first hit after a miss.
  */
 static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 					      struct tbg_scratch *s,
@@ -549,7 +559,7 @@ static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
 	return tbg_tell_stack(skb, s, tell);
 }
 
-/* Whether the reply of s->reply can be sent as it is cut then. 0 or a why. */
+/* Whether the reply in s->reply can be sent in its segments. Returns 0 or a why. */
 static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch *s,
 				       const struct tbg_knob *knob,
 				       const struct tbg_flow *f, __u32 *ret_frame)
@@ -566,7 +576,7 @@ static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch
 	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;
 }
 
-/* Answers, repeats or resets: a TC action, TBG_TRIED, or -why to pass up. */
+/* Answers, retransmits or resets. Returns a TC action, TBG_TRIED, or -why to pass up. */
 static __always_inline int tbg_try(struct __sk_buff *skb,
 				   struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
@@ -583,13 +593,13 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 	struct tbg_answered answered;
 
 	s->now_ns = now_ns;
-	/* nothing of the CPU's last reply may get into this one */
+	/* nothing of the last reply on this CPU may get into this one */
 	__builtin_memset(r, 0, sizeof(*r));
 	lost = tbg_shows_loss(f, p);
 	why = tbg_may_answer(skb, f, p, lost);
 	if (why)
 		return -why;
-	/* the reply would leave by the request's VLAN, and that is not the socket's */
+	/* the reply would leave by the request's VLAN, which is not the socket's */
 	if (tbg_vlans(skb, p) != f->vlans)
 		return -TBG_WHY_IFACE;
 	conn = bpf_map_lookup_elem(&tbg_conns, &slot);

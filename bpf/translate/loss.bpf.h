@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What becomes of a reply that was lost on the way: the client shows it, by
- * asking again or by acknowledging what came after it, and the missing segments
- * are sent once more, byte for byte; or the connection is reset. After a loss
- * the flow is the socket's alone, with its timers and congestion control.
+ * Retransmission of lost replies. The client indicates a loss by retransmitting
+ * the request or by acknowledging later bytes; the missing segments are sent
+ * again, byte for byte, or the connection is reset. After a loss the flow
+ * belongs to the socket alone, with its timers and congestion control.
  */
 #ifndef TBG_TRANSLATE_LOSS_BPF_H
 #define TBG_TRANSLATE_LOSS_BPF_H
@@ -12,8 +12,8 @@
 #include "../wire/loss.bpf.h"
 
 /*
- * Notes under the flow's lock which of the segments in mask are sent again
- * now; the others were a moment ago.
+ * Selects, under the flow's lock, which segments of mask are sent again
+ * now; the others were sent a moment ago.
  */
 static __always_inline __u32 tbg_repeat_note(struct tbg_flow *f,
 					     const struct tbg_pkt *p, __u32 mask,
@@ -25,7 +25,7 @@ static __always_inline __u32 tbg_repeat_note(struct tbg_flow *f,
 	if (tbg_is_doubled(f, p, now_ms)) {
 		mask = 0;
 	} else {
-		/* of duplicates alone (RFC 2883): nothing was lost */
+		/* only duplicates (RFC 2883): nothing was lost */
 		if (mask)
 			f->flags |= TBG_FLOW_LEFT;
 		if (mask &&
@@ -44,8 +44,8 @@ static __always_inline __u32 tbg_repeat_note(struct tbg_flow *f,
 }
 
 /*
- * Sends what the client misses of the flow's last reply, in place of the
- * segment that showed it. Returns a TC action, or -why.
+ * Sends the missing segments of the flow's last reply, in place of the
+ * segment that indicated the loss. Returns a TC action, or -why.
  */
 static __always_inline int tbg_repeat(struct __sk_buff *skb,
 				      struct tbg_scratch *s,
@@ -59,7 +59,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	struct tbg_blob *blob;
 	bool holds, there, past;
 
-	/* comes in once more, without the socket that would keep it hollow */
+	/* received once more, without a socket that would hold the clone */
 	if (tbg_is_local(skb) && tbg_truesize(skb) < TBG_HOLLOW) {
 		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
 		tbg_count(TBG_WHY_CONTROL);
@@ -67,7 +67,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	}
 	opt = tbg_pkt_options(skb, s);
 	bpf_spin_lock(&f->lock);
-	/* given to the socket meanwhile (tbg_take_back), it is the socket's to send */
+	/* taken back meanwhile (tbg_take_back): the socket sends it */
 	there = tbg_within_reply(f, p->ack);
 	past = f->iss + f->sent + f->out_delta != tbg_flow_edge(f);
 	if (there)
@@ -75,7 +75,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	bpf_spin_unlock(&f->lock);
 	if (!there)
 		return -TBG_WHY_RACE;
-	/* nothing of it has come: its way may have been the wrong one */
+	/* nothing of it has arrived: the route may have been wrong */
 	if (p->payload_len && p->ack == r->first_seq)
 		bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
 	r->tsecr = opt->tsval;
@@ -108,16 +108,16 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 		return -TBG_WHY_ROOM;
 	if (tbg_reply_send(skb, s, mask))
 		return TC_ACT_SHOT;
-	/* r->bytes are the last one's, and only that may be shorter */
+	/* r->bytes is that of the last segment, which alone may be shorter */
 	tbg_count_sent(TBG_WHY_REPEAT,
 		       (__builtin_popcount(mask) - 1) * r->seg + r->bytes);
 	return tbg_reply_last(skb);
 }
 
 /*
- * The client must not get other bytes than it may have had. As an RST to the
- * socket the segment makes it close, and what the client sends next is
- * answered with an RST by the stack.
+ * The client must not get other bytes than before. The segment becomes an
+ * RST to the socket, which closes; the stack then answers the client's next
+ * segment with an RST.
  */
 static __always_inline void tbg_reset(struct __sk_buff *skb,
 				      struct tbg_scratch *s,

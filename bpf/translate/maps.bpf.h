@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The maps of flows that have a socket: key, value, its one writer, what happens
- * when it is full. Sizes marked "plan" are set by the daemon before loading.
+ * The maps of flows with a socket. Each comment says: key and value, the only
+ * writer, what happens when the map is full. The daemon sets sizes marked "plan"
+ * before loading.
  */
 #ifndef TBG_TRANSLATE_MAPS_BPF_H
 #define TBG_TRANSLATE_MAPS_BPF_H
@@ -19,8 +20,8 @@ struct {
 } tbg_slots SEC(".maps");
 
 /*
- * Slots of flows that were replaced before they were buried. BPF pushes, the
- * sweeper pops. Full (it never is: as many as there are slots): slot lost.
+ * Slots of flows that were replaced before they were deleted. BPF pushes,
+ * the sweeper pops. Never full: it has room for all slots.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);

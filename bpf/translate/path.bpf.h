@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How a flow's socket would send a reply: in which pieces, how many at once, whether they
- * may be fragmented. Read at the SYN-ACK, from the socket and from its route, so that a
- * hit has nothing to look up. Never looks at a packet's payload.
+ * How a flow's socket would send a reply: segment size, initial window, fragmentation.
+ * Read at the SYN-ACK from the socket and its route, so that a hit needs no look-up.
+ * Never reads a packet's payload.
  */
 #ifndef TBG_TRANSLATE_PATH_BPF_H
 #define TBG_TRANSLATE_PATH_BPF_H
@@ -33,10 +33,10 @@ struct rtable___path {
 	__u32 rt_mtu_locked:1, rt_pmtu:31;
 } __attribute__((preserve_access_index));
 
-/* The metrics of a route that replies heed (RTAX_*), from 1 on; 0: not set. */
+/* The metrics of a route that matter for replies (RTAX_*, counted from 1); 0: not set. */
 enum { TBG_RTAX_LOCK = 1, TBG_RTAX_MTU = 2, TBG_RTAX_INITCWND = 11, TBG_RTAX_NR = 11 };
 
-/* Whether the sockets of that listener set DF (ip_dont_fragment()). */
+/* Whether sockets of this listener set DF (ip_dont_fragment()). */
 static __always_inline bool tbg_path_df(const struct inet_sock___path *listener, bool locked)
 {
 	__u8 discovery = BPF_CORE_READ(listener, pmtudisc);
@@ -45,10 +45,10 @@ static __always_inline bool tbg_path_df(const struct inet_sock___path *listener,
 }
 
 /*
- * Of a SYN-ACK on its way out: the MSS that the socket took of the SYN, which Netfilter
- * may have lowered behind us, and the metrics of the route. A bond has taken the route
- * off the packet: burst stays 0, and tbg_path_look() asks the socket later. A SYN-ACK
- * itself is too short for DF to tell anything (ip_build_and_send_pkt()).
+ * Reads from an outgoing SYN-ACK the MSS that the socket has accepted (Netfilter may
+ * have lowered that of the SYN after this hook), and the metrics of the route. A bond
+ * has removed the route from the packet: then burst stays 0, and tbg_path_look() asks
+ * the socket later. The DF of a SYN-ACK means nothing (ip_build_and_send_pkt()).
  */
 static __attribute__((noinline)) void tbg_embryo_path(struct __sk_buff *skb,
 						      struct tbg_embryo *e, bool v6)
@@ -99,8 +99,8 @@ static __attribute__((noinline)) void tbg_embryo_path(struct __sk_buff *skb,
 }
 
 /*
- * Takes a flow's first window and MSS from its socket, if the route was unknown at the
- * flow's birth. The socket has sent nothing beyond them yet. False: there is no socket yet.
+ * Reads the initial window and MSS of a flow from its socket, if the route was unknown at
+ * its birth. False: there is no socket yet.
  */
 static __attribute__((noinline)) bool tbg_path_look(struct __sk_buff *skb,
 						    const struct tbg_pkt *p,

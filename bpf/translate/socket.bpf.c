@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Whether a flow still has its socket, before the sweeper buries one that is silent:
- * the kernel knows. Run by the daemon (BPF_PROG_TEST_RUN), in whose namespace the
- * sockets are, on a frame that holds a struct tbg_flow_key; attached to nothing.
+ * Looks up whether a silent flow still has its socket, before the sweeper deletes
+ * it. Run by the daemon (BPF_PROG_TEST_RUN), in the namespace of the sockets, on a
+ * frame that holds a struct tbg_flow_key; attached to nothing.
  */
 #include "birth.bpf.h"
 

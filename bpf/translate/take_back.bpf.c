@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a client has not acknowledged of wire's last reply, given to the
- * socket: taken back out of the flow's delta, once the daemon holds the same bytes
- * to write, and the kernel's TCP owns them with its timers. Run by the daemon
- * (BPF_PROG_TEST_RUN, as tbg_flows has a spin lock that user space can't take)
- * on a frame that holds a struct tbg_take_back; attached to nothing.
+ * Take-back: removes the unacknowledged end of wire's last reply from the flow's
+ * delta, once the daemon has the same bytes, which it writes to the socket; then
+ * the kernel's TCP retransmits them. Run by the daemon (BPF_PROG_TEST_RUN, because
+ * user space cannot take the spin lock in tbg_flows) on a frame that holds a
+ * struct tbg_take_back; attached to nothing.
  */
 #include "flow.bpf.h"
 
-/* Under the flow's lock: TBG_TAKE_BACK_*. Changes the flow only if y->commit. */
+/*
+ * Called under the flow's lock. Returns TBG_TAKE_BACK_*. Changes the flow only if
+ * y->commit is set.
+ */
 static __always_inline int tbg_take_back_flow(struct tbg_flow *f,
 					  struct tbg_take_back *y)
 {
 	__u32 left = tbg_flow_edge(f) - f->acked;
 
-	/* another connection between the same ends */
+	/* another connection with the same addresses */
 	if (f->slot != y->slot || f->flags & TBG_FLOW_RST)
 		return TBG_TAKE_BACK_NOTHING;
 	if (f->way & TBG_WAY_LOST) {
@@ -25,7 +28,7 @@ static __always_inline int tbg_take_back_flow(struct tbg_flow *f,
 	}
 	if (!f->last.len || !left || left > f->last.len)
 		return TBG_TAKE_BACK_NOTHING;
-	/* what the socket sends next must stand where the reply does */
+	/* the socket's next number must be that of the reply */
 	if (f->sent != y->written ||
 	    f->iss + f->sent + f->out_delta != tbg_flow_edge(f))
 		return TBG_TAKE_BACK_NOTHING;
@@ -34,7 +37,7 @@ static __always_inline int tbg_take_back_flow(struct tbg_flow *f,
 		y->len = left;
 		return TBG_TAKE_BACK_BYTES;
 	}
-	/* acknowledged meanwhile, in part or whole: the next tick looks again */
+	/* acknowledged meanwhile, at least in part: the next tick checks again */
 	if (left != y->len || f->last.seq != y->last.seq || f->last.len != y->last.len)
 		return TBG_TAKE_BACK_NOTHING;
 	f->last.len -= left;

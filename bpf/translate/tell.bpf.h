@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the socket of a flow is told that no segment of the client's would tell it, by
- * bare acknowledgements of ours. Called by ingress.bpf.c. Must never be answered.
+ * Bare acknowledgements made by wire for the socket of a flow, with information that
+ * no translated segment of the client carries. Called by ingress.bpf.c. Must never
+ * cause an answer.
  */
 #ifndef TBG_TRANSLATE_TELL_BPF_H
 #define TBG_TRANSLATE_TELL_BPF_H
 
 #include "translate.bpf.h"
 
-#define TBG_TRIED 1000			/* done with: on to the stack as it is */
+#define TBG_TRIED 1000			/* done: pass it to the stack unchanged */
 
 /*
- * Writes the headers of a bare acknowledgement for the socket over those of what came,
- * with its numbers in tell and the window of the segment in s->pkt. 0 or negative.
+ * Overwrites the headers of the received segment with those of a bare acknowledgement
+ * for the socket: numbers from tell, window of the segment in s->pkt. Returns 0 or
+ * negative.
  */
 static __always_inline int tbg_tell_heads(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_tell *tell)
@@ -31,7 +33,7 @@ static __always_inline int tbg_tell_heads(struct __sk_buff *skb, struct tbg_scra
 	return tbg_reply_heads(skb, s, 0);
 }
 
-/* What came becomes that acknowledgement. A TC action, or TBG_TRIED. */
+/* Turns the received segment into this acknowledgement. Returns a TC action, or TBG_TRIED. */
 static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
 					  struct tbg_scratch *s,
 					  const struct tbg_tell *tell)
@@ -44,9 +46,9 @@ static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
 }
 
 /*
- * skb as it is, in once more, marked for tbg_ingress_note(). A clone that comes in
- * directly loses its route, and between addresses of this machine is a martian then: on
- * lo it leaves instead, which keeps the route, and tbg_egress marks it.
+ * Lets a clone of skb be received, marked for tbg_ingress_note(). A clone that is
+ * received directly loses its route and is a martian between addresses of this machine:
+ * on lo it is sent instead, which keeps the route, and tbg_egress marks it.
  */
 static __always_inline void tbg_tell_clone(struct __sk_buff *skb)
 {
@@ -62,12 +64,12 @@ static __always_inline void tbg_tell_clone(struct __sk_buff *skb)
 }
 
 /*
- * Tells the socket of a window that it would not believe, by the acknowledgement
- * that may follow the segment in s->pkt: with a number new to snd_wl1, and without
- * an answer. It comes in as a clone, while the segment goes on, and perhaps behind
- * more of the client's: those say what their window is, and the socket would answer
- * a number that is past, so its mark tells it. What stands behind its headers, the
- * segment's payload, is padding to IP. False: the segment is lost.
+ * Tells the socket of a window that it would ignore, by an acknowledgement that
+ * could follow the segment in s->pkt: its number is new to snd_wl1, and it causes
+ * no answer. It is received as a clone while the segment continues, possibly after
+ * more segments of the client, which carry their own windows; the socket would
+ * answer an outdated number, so the clone is marked. The segment's payload behind
+ * its headers is padding to IP. False: the segment is lost.
  */
 static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 						      struct tbg_scratch *s,
@@ -89,7 +91,7 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 	TBG_BOUND(len, TBG_HEADS_MAX, return true);
 	if (soft < 0 || bpf_skb_load_bytes(skb, p->l3, s->heads, len))
 		return true;
-	/* growing clears CHECKSUM_COMPLETE, which is the sum of other bytes soon */
+	/* growing clears CHECKSUM_COMPLETE, which is about to become wrong */
 	if (soft && bpf_skb_change_tail(skb, skb->len + 1, 0))
 		return true;
 	__builtin_memset(r, 0, sizeof(*r));

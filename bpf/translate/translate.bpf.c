@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Wire by translated numbers, for kernels without a late socket (before 6.9), as
- * one object: both directions share the maps.
+ * Wire with translation of sequence numbers, for kernels without late sockets
+ * (before 6.9), as one object: both directions share the maps.
  */
 #include "ingress.bpf.c"
 #include "egress.bpf.c"

@@ -2,8 +2,8 @@
 /*
  * Translation of a segment between the client's numbers and the socket's:
  * sequence, acknowledgement, SACK blocks, and their share of the checksum.
- * Right for every checksum state and for GSO: bpf_l4_csum_replace() without
- * BPF_F_PSEUDO_HDR leaves CHECKSUM_PARTIAL alone.
+ * Correct for every checksum state and for GSO: bpf_l4_csum_replace()
+ * without BPF_F_PSEUDO_HDR does not change CHECKSUM_PARTIAL.
  */
 #ifndef TBG_WIRE_TRANSLATE_BPF_H
 #define TBG_WIRE_TRANSLATE_BPF_H
@@ -11,16 +11,16 @@
 #include "flow.bpf.h"
 
 /*
- * What a direction adds. Acknowledging numbers that are not far below floor become
- * floor, and ceil those that are no more than slack above it.
+ * What is added in one direction. Acknowledgement numbers not far below floor
+ * become floor; those at most slack above ceil become ceil.
  */
 struct tbg_shift {
 	__u32 seq;	/* added to the sequence number */
 	__u32 ack;	/* added to the acknowledgement */
 	__u32 sack;	/* added to SACK blocks */
-	__u32 floor;	/* in the numbers of the packet as it came */
+	__u32 floor;	/* in the numbers of the packet as received */
 	__u32 ceil, slack;
-	__u32 tsval;	/* the timestamp is not to be older than this */
+	__u32 tsval;	/* the timestamp must not be older than this */
 	__u16 window;	/* the raw field */
 	bool floored;
 	bool timed;	/* tsval is set */
@@ -29,18 +29,18 @@ struct tbg_shift {
 
 #define TBG_OPT_NONE 253	/* for experiments (RFC 4727): the stack skips it */
 
-/* n, an acknowledging number of the packet, within floor and ceil. */
+/* Limits n, an acknowledgement number of the packet, to floor and ceil. */
 static __always_inline __u32 tbg_shift_clamp(const struct tbg_shift *t, __u32 n)
 {
 	if (t->floored && t->floor - n <= TBG_OLD_ACK)
 		n = t->floor;
-	/* what the socket has yet to send, the client has from wire */
+	/* the client has from wire what the socket has not sent yet */
 	if (n - t->ceil <= t->slack)
 		n = t->ceil;
 	return n;
 }
 
-/* Writes size bytes (4 or 8) at off of the frame and mends the checksum. */
+/* Writes size bytes (4 or 8) at off of the frame and updates the checksum. */
 static __always_inline void tbg_rewrite(struct __sk_buff *skb, __u32 off,
 					__u32 l4, __u32 *old, __u32 *new,
 					__u32 size)
@@ -57,10 +57,10 @@ static __always_inline void tbg_rewrite(struct __sk_buff *skb, __u32 off,
 }
 
 /*
- * SACK blocks (RFC 2018), where the segment has any. One of nothing but wire's
- * bytes is empty for the socket, which would take it for a duplicate; one behind
- * a hole of nothing else begins where the socket waits, which it would discard.
- * Then the option as a whole goes.
+ * Translates SACK blocks (RFC 2018). A block with only bytes of wire would be
+ * empty for the socket, which would take it for a duplicate; one after a hole of
+ * only such bytes would begin at the socket's next number, and the socket would
+ * discard it. In both cases the whole option is removed.
  */
 static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 					       struct tbg_scratch *s,
@@ -76,7 +76,7 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 		off = s->pkt.l4 + 20 + opt->sack_off + i * 8;
 		if (bpf_skb_load_bytes(skb, off, old, 8))
 			return;
-		/* below the ACK it is a duplicate (RFC 2883), and is to stay there */
+		/* below the ACK it reports a duplicate (RFC 2883), and must stay there */
 		by = (__s32)(bpf_ntohl(old[0]) - s->pkt.ack) < 0 ? t->ack : t->sack;
 		new[0] = bpf_htonl(tbg_shift_clamp(t, bpf_ntohl(old[0])) + by);
 		new[1] = bpf_htonl(tbg_shift_clamp(t, bpf_ntohl(old[1])) + by);
@@ -90,7 +90,7 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 	tbg_rewrite(skb, off, s->pkt.l4, old, new, 4);
 }
 
-/* The whole segment in s->pkt. */
+/* Translates the whole segment in s->pkt. */
 static __always_inline void tbg_translate(struct __sk_buff *skb,
 					  struct tbg_scratch *s,
 					  const struct tbg_shift *t)

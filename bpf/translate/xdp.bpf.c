@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * XDP: an earlier place of the same answer. A hit whose reply is one segment,
- * and fits the driver's frame, leaves before there is an skb; everything else
- * goes up as it came, to tbg_ingress, which follows the flow, translates,
- * repeats what was lost and counts. Changes no flow but by tbg_claim(). An
- * object of its own, that shares wire's maps: where it does not load or attach,
- * TC answers alone.
+ * XDP: the same answer, earlier. A hit whose reply is one segment and fits the
+ * driver's frame is sent before an skb exists. Everything else is passed up
+ * unchanged to tbg_ingress, which updates the flow, translates, retransmits and
+ * counts. Changes flows only by tbg_claim(). A separate object that shares
+ * wire's maps: if it does not load or attach, only TC answers.
  */
 #define TBG_XDP
 #include "claim.bpf.h"
 
-#define TBG_PROOF_MS 1000	/* a reply that proves nothing for so long is over */
+#define TBG_PROOF_MS 1000	/* timeout of a reply that has to prove that XDP_TX works */
 
 /*
- * Whether the frame is for this host. TC is told so (skb->pkt_type); what a driver
- * gives, promiscuous or beside a bridge, may be anybody's.
+ * Whether the frame is for this host. TC knows it by skb->pkt_type; frames from a
+ * driver in promiscuous mode or below a bridge may be for others.
  */
 static __always_inline bool tbg_port_is_meant(const struct tbg_port *port,
 					      struct xdp_md *frame)
@@ -26,12 +25,12 @@ static __always_inline bool tbg_port_is_meant(const struct tbg_port *port,
 		 (mac[2] ^ port->mac[2]));
 }
 
-/* What the flow's next segment says of a reply that left here. */
+/* Evaluates the flow's next segment for a reply that was sent here. */
 static __always_inline void tbg_port_learn(struct tbg_port *port,
 					   const struct tbg_flow *f,
 					   const struct tbg_pkt *p, __u32 now_ms)
 {
-	/* once it has left wire, the reply was sent again from elsewhere */
+	/* once the flow has left wire, the reply was retransmitted elsewhere */
 	if (!(f->way & TBG_WAY_XDP) || f->flags & TBG_FLOW_LEFT)
 		return;
 	if (p->ack == tbg_flow_edge(f)) {
@@ -43,7 +42,7 @@ static __always_inline void tbg_port_learn(struct tbg_port *port,
 	}
 }
 
-/* Whether a reply may leave now: of an unproven interface, one at a time. */
+/* Whether a reply may be sent now: one at a time on an unproven interface. */
 static __always_inline bool tbg_port_take(struct tbg_port *port, __u32 now_ms)
 {
 	__u32 was = port->tried_ms;
@@ -55,7 +54,7 @@ static __always_inline bool tbg_port_take(struct tbg_port *port, __u32 now_ms)
 	return __sync_val_compare_and_swap(&port->tried_ms, was, now_ms | 1) == was;
 }
 
-/* Makes the frame the reply. 0, and it is to be sent; or a why: as it came. */
+/* Turns the frame into the reply. Returns 0: send it; or a why: the frame is unchanged. */
 static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 				       struct tbg_scratch *s,
 				       const struct tbg_knob *knob,
@@ -113,7 +112,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	return why;
 }
 
-/* A request that goes up, and why; TC judges it again and counts that. */
+/* Passes a request up; TC evaluates it again and counts its own why. */
 static __always_inline int tbg_xdp_leave(__u64 why)
 {
 	__u32 zero = 0;
@@ -146,7 +145,7 @@ int tbg_xdp(struct xdp_md *frame)
 	    !tbg_port_served(knob, p->key.local_port) ||
 	    !tbg_port_is_meant(port, frame))
 		return XDP_PASS;
-	/* a bare acknowledgement is of use to what is not proven alone */
+	/* a bare acknowledgement matters only on an unproven interface */
 	if (!p->payload_len && port->proven && !port->lost)
 		return XDP_PASS;
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
