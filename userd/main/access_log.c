@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A log is open once, however many hosts write to it, and stays open over a reload that
- * does not change it: sets of logs share it. Workers write by w->site, the control
- * thread what kernel tiers answered; both find client and id where a line has them.
+ * A log is opened once for all hosts that write to it, and stays open over a reload
+ * that does not change it: sets of logs share it. Workers log by w->site, the control
+ * thread logs hits of kernel tiers; both look up client and request id if the format
+ * needs them.
  */
 #include "main/access_log.h"
 
@@ -23,11 +24,11 @@
 
 #define MSG_LEN		512
 
-/* One that is open. */
+/* An open log. */
 struct open_log {
 	struct tbg_log *log;
-	char *path, *format;	/* as they were written */
-	unsigned int sets;	/* that have it */
+	char *path, *format;	/* as configured */
+	unsigned int sets;	/* number of sets that contain it */
 	bool started;
 };
 
@@ -73,8 +74,8 @@ static struct open_log *open_new(const char *path, const char *format, char msg[
 }
 
 /*
- * The log of this path in l, which is given it: that they are not too many, and of one
- * format each, the options have seen to. NULL: msg says why.
+ * Finds or opens the log with this path in l. The options have checked that there are
+ * not too many, and that each has one format. NULL: see msg.
  */
 static struct open_log *take(struct tbg_logs *l, const char *path, const char *format,
 			   const struct tbg_logs *before, char msg[MSG_LEN])
@@ -175,7 +176,7 @@ void tbg_logs_reopen(const struct tbg_logs *l)
 {
 	tbg_hits_read_all();
 	for (unsigned int i = 0; i < l->nr; i++)
-		tbg_log_reopen(l->logs[i]->log);	/* says what fails */
+		tbg_log_reopen(l->logs[i]->log);	/* logs its errors */
 }
 
 bool tbg_logs_end(struct tbg_logs *l)
@@ -197,7 +198,7 @@ bool tbg_logs_end(struct tbg_logs *l)
 
 void tbg_logs_close(struct tbg_logs *l)
 {
-	/* stopped are all of them before one is waited for */
+	/* stop all of them before waiting for one */
 	for (unsigned int i = 0; l && i < l->nr; i++)
 		if (l->logs[i]->sets == 1)
 			tbg_log_stop(l->logs[i]->log);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sockets to listen on: our own, those that a service manager gives, one for each
- * worker; and those of them that wire may answer for. Called once, at the start.
+ * Listening sockets: opened here or received from a service manager, one for each
+ * worker; and the choice of those that wire may answer on. Called once, at the
+ * start.
  */
 #include <errno.h>
 #include <arpa/inet.h>
@@ -23,7 +24,7 @@
 #include "main/internal.h"
 
 #define LISTEN_FORBIDDEN "%s: %s; ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE: grant it, or choose another port"
-#define REBIND_MS	2000	/* for the kernel to close what a killed daemon had */
+#define REBIND_MS	2000	/* until the kernel has closed sockets of a killed daemon */
 
 static socklen_t address_len(const struct sockaddr_storage *a)
 {
@@ -67,9 +68,10 @@ static int socket_bound(const struct sockaddr_storage *a, bool shared)
 }
 
 /*
- * As socket_bound(), alone on the address. A killed daemon has its listeners
- * until the kernel has taken its rings apart, which goes on after its end: 10
- * to 100 ms on an idle machine. So a taken port is asked for until REBIND_MS.
+ * As socket_bound(), but without other users of the address. Listeners of a
+ * killed daemon exist until the kernel has removed its io_uring rings, 10 to
+ * 100 ms after its end on an idle machine. So a port in use is retried for
+ * REBIND_MS.
  */
 static int socket_alone(const struct sockaddr_storage *a)
 {
@@ -82,7 +84,7 @@ static int socket_alone(const struct sockaddr_storage *a)
 	return fd;
 }
 
-/* The socket of that address which the service manager has given; -1: none. */
+/* The socket with this address from the service manager; -1: none. */
 static int socket_given(const struct sockaddr_storage *a)
 {
 	for (unsigned int i = 0; i < tbg_service_sockets(); i++) {
@@ -96,7 +98,7 @@ static int socket_given(const struct sockaddr_storage *a)
 	return -1;
 }
 
-/* All workers accept from a socket that is the manager's, and outlives us. */
+/* All workers accept from one socket of the service manager, which outlives the daemon. */
 static int listener_share(struct tbg_server *s, unsigned int nr, int fd)
 {
 	int on = 1;
@@ -117,7 +119,7 @@ static int listener_share(struct tbg_server *s, unsigned int nr, int fd)
 	return 0;
 }
 
-/* Sockets given, of addresses that no `listen` names, are served too. */
+/* Also serves received sockets whose address no `listen` names. */
 static void sockets_add(struct tbg_server *s)
 {
 	struct tbg_options *o = &s->opt;
@@ -146,8 +148,9 @@ static void sockets_add(struct tbg_server *s)
 }
 
 /*
- * Binds an address once for each worker. SO_REUSEPORT would share the port of
- * another daemon of the same user: a socket without it goes first and tells.
+ * Binds an address once for each worker. SO_REUSEPORT would share the port
+ * with another daemon of the same user, so a socket without it is bound
+ * first, which fails then.
  */
 static int listener_open(struct tbg_server *s, unsigned int nr)
 {
@@ -224,7 +227,7 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++) {
 			int fd = s->workers[i].listeners[j].fd;
 
-			/* only the daemon has its list: no connection of it is a kernel tier's */
+			/* only the daemon has its list: kernel tiers must not answer on it */
 			if (s->opt.listen_clients[j].nr)
 				continue;
 			err = err ?: (wire ? tbg_wire_listen(wire, fd) :

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Start and end of the daemon: server_open() is the order. What outlives a
- * process (socket files, BPF on interfaces, queued log lines) is undone at the
- * end; the rest is the kernel's to free. The main thread is the control thread;
- * it says `ready` once everything serves.
+ * Start and end of the daemon, in the order of server_open(). What outlives a
+ * process (socket files, BPF on interfaces, queued log lines) is removed at the
+ * end; the kernel frees the rest. The main thread is the control thread; it
+ * logs `ready` once everything serves.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -60,8 +60,8 @@
 #define URING_FORBIDDEN "toboggand: serving by epoll, which is slower: a seccomp filter or a security module forbids io_uring (containers do), or the kernel is too old; allow io_uring_setup, io_uring_enter and io_uring_register"
 #define URING_DISABLED "toboggand: serving by epoll, which is slower: the sysctl kernel.io_uring_disabled is %u; set it to 0"
 #define MSG_LEN		512
-#define OUTPUT_LEAST	(4u << 20)	/* bytes for clients that are slow */
-#define END_MS		10000		/* for the end itself, once it has drained */
+#define OUTPUT_LEAST	(4u << 20)	/* minimum of bytes buffered for slow clients */
+#define END_MS		10000		/* time for the end after draining */
 
 static int workers_make(struct tbg_server *s)
 {
@@ -83,13 +83,16 @@ static int workers_make(struct tbg_server *s)
 	return 0;
 }
 
-/* What the sysctl says; 0 also where there is none, before Linux 6.6. */
+/* The value of the sysctl; 0 also without it, before Linux 6.6. */
 static unsigned int uring_disabled(void)
 {
 	return tbg_sysctl("/proc/sys/kernel/io_uring_disabled", 0);
 }
 
-/* Every file is opened with it: without, each would be a 403 or a 404. */
+/*
+ * Checks openat2(), with which every file is opened: without it, each request would be a
+ * 403 or a 404.
+ */
 static bool openat2_works(void)
 {
 	int fd = tbg_root_open_below(AT_FDCWD, NULL, ".", O_PATH | O_DIRECTORY, 0);
@@ -183,7 +186,7 @@ static void ready_log(const struct tbg_server *s)
 		at += snprintf(line + at, sizeof(line) - at, "off");
 	if (s->admin)
 		snprintf(line + at, sizeof(line) - at, " admin %s", tbg_admin_text(s->admin));
-	tbg_report("%s", line);	/* at any level: whoever has started it waits for this */
+	tbg_report("%s", line);	/* at any log level: scripts wait for this line */
 }
 
 static void on_clock(void *arg, uint64_t now_ns)
@@ -239,7 +242,7 @@ static void stop(struct start *t)
 		t->drain_ns = tbg_mono_ns();
 		if (t->s.maps)
 			tbg_maps_drain(t->s.maps);
-		/* while there is somebody who listens, for what has come meanwhile */
+		/* before the log is closed: what arrived meanwhile */
 		if (t->s.wire)
 			tbg_wire_drain(t->s.wire);
 		atomic_store(&t->s.draining, true);
@@ -271,7 +274,7 @@ static void on_signal(void *arg, uint32_t events)
 	}
 }
 
-/* Goes on with a reload; while draining, ends when workers and clients have. */
+/* Continues a reload; while draining, returns when workers and clients have ended. */
 static void on_step(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
@@ -295,7 +298,7 @@ static int signals_block(struct start *t)
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN);	/* a log at its limit costs lines */
+	signal(SIGXFSZ, SIG_IGN);	/* at a log's size limit, lose lines */
 	t->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return t->signal_fd < 0 ? -errno : 0;
 }
@@ -315,8 +318,8 @@ static int loop_fill(struct start *t)
 }
 
 /*
- * Half of the budget is for what upstreams answer, if there are any. Where a
- * reload may bring some, a little is left for them.
+ * Half of the budget is for the response store if there are upstreams; a
+ * small share if a reload may add some.
  */
 static uint64_t store_bytes(const struct tbg_server *s)
 {
@@ -325,13 +328,13 @@ static uint64_t store_bytes(const struct tbg_server *s)
 	return s->opt.config ? s->opt.memory / 16 : 0;
 }
 
-/* For large texts in their codings. */
+/* The share for compressed forms of large texts. */
 static uint64_t compressed_bytes(const struct tbg_server *s)
 {
 	return s->opt.memory / 16;
 }
 
-/* For answers that clients have not taken yet; some find room in any case. */
+/* The share for buffered answers to slow clients, with a minimum. */
 static uint64_t output_bytes(const struct tbg_server *s)
 {
 	uint64_t bytes = s->opt.memory / 8;
@@ -355,7 +358,7 @@ static bool cache_open(struct tbg_server *s)
 		memcpy(s->maps->knob->key, key, sizeof(key));
 		s->maps->knob->uris = store_bytes(s) > 0;
 	}
-	/* a number of this run alone: so a loop is told from a chain */
+	/* a random number of this run: distinguishes a loop from a chain of daemons */
 	snprintf(s->via, sizeof(s->via), "toboggan (%08x)", run);
 	snprintf(s->mark, sizeof(s->mark), "%016llx%016llx", (unsigned long long)mark[0],
 		 (unsigned long long)mark[1]);
@@ -428,7 +431,7 @@ static bool control_open(struct start *t)
 	return true;
 }
 
-/* The folder by which the user to run as is chosen; -1: none, others answer. */
+/* The root folder whose owner becomes the daemon's user; -1: none. */
 static int root_fd(const struct tbg_server *s)
 {
 	char name[TBG_ROOT_TEXT];
@@ -440,7 +443,7 @@ static int root_fd(const struct tbg_server *s)
 	return tbg_root_fd(s->files.roots, name, &below);
 }
 
-/* After root is dropped: what its user may not open, another process opens. */
+/* After root was dropped: what the user may not open, the privileged process opens. */
 static bool logs_open(struct tbg_server *s, struct tbg_sites *sites)
 {
 	struct tbg_logs *logs = NULL;
@@ -474,7 +477,7 @@ static bool privileges_drop(struct start *t)
 	return true;
 }
 
-/* While we are root: programs may be another user's, or have another root. */
+/* While still root: programs may run as another user, or in another root. */
 static bool gateway_open(struct start *t)
 {
 	struct tbg_server *s = &t->s;
@@ -490,8 +493,8 @@ static bool gateway_open(struct start *t)
 }
 
 /*
- * Twice: first for descriptors to open all there is to open, then for as many
- * connections as fit beside that.
+ * Called twice: first with enough descriptors to open everything, then for as
+ * many connections as remain.
  */
 static bool limits_take(struct tbg_server *s, unsigned int wanted)
 {
@@ -581,7 +584,7 @@ static void workers_end(struct start *t)
 	}
 }
 
-/* What the ring still has is written. */
+/* Writes the remaining events of the ring buffer. */
 static void logs_close(struct tbg_server *s)
 {
 	struct tbg_logs *logs = s->logs;
@@ -602,7 +605,7 @@ static void server_close(struct start *t)
 	tbg_gateway_close(s->gateway);
 	tbg_reload_close(t->reload);
 	tbg_admin_close(s->admin);
-	tbg_control_close(s->control);	/* whoever watches the log is gone then */
+	tbg_control_close(s->control);	/* ends clients that watch the log */
 	logs_close(s);
 	tbg_privileged_unlink();
 	tbg_privilege_raise();
@@ -611,7 +614,7 @@ static void server_close(struct start *t)
 	tbg_wire_close(s->wire);
 	tbg_tiers_sweep(t);
 	tbg_privilege_lower();
-	tbg_privileged_stop();		/* the last pins are gone */
+	tbg_privileged_stop();		/* after the last pins were removed */
 	if (s->loop)
 		tbg_loop_close(s->loop);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests and answers are messages of a socket pair, its end is the daemon's.
- * What root may be led to by others is decided in os/trusted_path.c; a log that is
- * opened again stays in its folder, or goes where no symbolic link leads.
+ * Requests and answers are messages over a socket pair; when the daemon ends, so
+ * does the process. os/trusted_path.c decides which paths root may follow. A
+ * reopened log stays in its folder, or moves to one whose path has no symbolic
+ * link.
  */
 #include "main/privileged.h"
 
@@ -55,7 +56,7 @@ static struct {
 	char **argv;
 	struct known_log {
 		char *path;
-		int folder;	/* it is open in, or -1: not opened yet */
+		int folder;	/* folder in which it is open, or -1: not opened yet */
 	} logs[TBG_LOGS_MAX];
 	unsigned int logs_nr;
 	bool started;
@@ -75,7 +76,7 @@ static struct known_log *log_known(const char *path)
 	return NULL;
 }
 
-/* Those that o does not name any more are known no more. */
+/* Forgets logs that o no longer names. */
 static void logs_forget(const struct tbg_options *o)
 {
 	for (unsigned int i = 0; i < self.logs_nr; ) {
@@ -105,7 +106,7 @@ static struct known_log *log_note(const struct tbg_options *o, const char *path)
 	return l;
 }
 
-/* All that o names. */
+/* Learns all logs that o names. */
 static void logs_name(const struct tbg_options *o)
 {
 	const struct tbg_setting *s;
@@ -119,7 +120,7 @@ static void logs_name(const struct tbg_options *o)
 	}
 }
 
-/* A log that the configuration, as it is now, has there; or NULL. */
+/* The log with this path in the present configuration; or NULL. */
 static struct known_log *log_named(const char *path)
 {
 	struct known_log *ret = log_known(path);
@@ -145,7 +146,7 @@ static bool same(int a, int b)
 	       one.st_ino == other.st_ino;
 }
 
-/* The folder of the path by now: the one of before, or one that no link leads to. */
+/* The present folder of the path: the former one, or one reached without a symbolic link. */
 static int folder_now(const char *path, int before)
 {
 	struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC };
@@ -163,7 +164,7 @@ static int folder_now(const char *path, int before)
 	return fd;
 }
 
-/* In folder, or (-1) where path leads, whose folder *ret_folder is then. */
+/* Opens it in folder, or (-1) by its path; *ret_folder: its folder then. */
 static int log_open_as(const char *path, int folder, int flags, int *ret_folder)
 {
 	const char *slash = strrchr(path, '/');
@@ -173,7 +174,7 @@ static int log_open_as(const char *path, int folder, int flags, int *ret_folder)
 			    tbg_trusted_open(folder, slash ? slash + 1 : path, flags, LOG_MODE);
 }
 
-/* A pipe that nobody reads is opened with us as a reader, as log/access.c does it. */
+/* Opens a pipe without a reader by being a reader at the same time, as log/access.c does. */
 static int log_append(const char *path, int folder, int *ret_folder)
 {
 	int flags = O_WRONLY | O_APPEND | O_CREAT, reader, unused = -1;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Exchanges sites and log, waits for the workers, frees what was before.
+ * Replaces sites and logs, waits for the workers, frees the old ones.
  *
- * Sites that answer differently have new ids (settings/sites.c), so nothing that
- * was published for them is found by a reader of the new configuration. Withdrawn
- * it is twice: at the exchange, so that the kernel tiers stop with it, and once all
- * workers have moved, since until then one may still publish under an old id.
+ * Sites that answer differently have new ids (config/sites.c), so with the new
+ * configuration their old objects are not found. The objects are withdrawn twice:
+ * at the exchange, so that the kernel tiers stop using them, and once all workers
+ * have moved on, since until then one may still publish under an old id.
  */
 #include "main/reload.h"
 
@@ -42,7 +42,7 @@
 
 #define MSG_LEN 1200
 
-/* What workers may still use. */
+/* Objects that workers may still use. */
 struct retired {
 	LIST_ENTRY(retired) link;
 	struct tbg_sites *sites;
@@ -53,15 +53,15 @@ struct tbg_reload {
 	struct tbg_server *s;
 	char **argv;
 	LIST_HEAD(, retired) retired;	/* the newest first */
-	bool waiting;			/* for workers to move */
-	bool again;			/* asked for while it waited */
-	bool told;			/* of what it waits for: it is said when it is done */
-	pthread_t looker;		/* for the addresses of servers */
-	bool looking, read;		/* and then the file is read */
-	bool moved;			/* some are not what the sites have */
+	bool waiting;			/* for workers to use the new sites */
+	bool again;			/* requested again while it waited */
+	bool told;			/* the end of this reload is to be logged */
+	pthread_t looker;		/* looks up addresses of servers */
+	bool looking, read;		/* and read the file afterwards */
+	bool moved;			/* some addresses differ from those of the sites */
 	atomic_bool looked;
-	uint64_t looked_ns;		/* the last time */
-	char later[300];		/* options that wait for the next start */
+	uint64_t looked_ns;		/* time of the last look-up */
+	char later[300];		/* options that need a restart */
 };
 
 int tbg_reload_open(struct tbg_reload **ret, struct tbg_server *s, char **argv)
@@ -83,7 +83,7 @@ static bool site_stays(const struct tbg_sites *s, uint32_t id)
 	return false;
 }
 
-/* All that was published for sites which are no more what they were. */
+/* Withdraws everything that was published for replaced sites. */
 static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 {
 	for (unsigned int i = 0; i < old->nr; i++)
@@ -91,7 +91,7 @@ static void withdraw(struct tbg_server *s, const struct tbg_sites *old)
 			tbg_cache_withdraw_below(s->files.cache, old->site[i].id, "", 0);
 }
 
-/* Lists and limits of clients. 0 or negative errno, told. */
+/* Sets lists and limits of clients. 0, or negative errno after a message. */
 static int clients_take(struct tbg_server *s, const struct tbg_options *o)
 {
 	struct tbg_rate_settings rate = {
@@ -131,7 +131,7 @@ void tbg_clients_close(struct tbg_server *s)
 	tbg_clients_free(s->clients);
 }
 
-/* Numbers that workers read as they go; none of them depends on another. */
+/* Numbers that workers read at any time; none depends on another. */
 static void numbers_take(struct tbg_server *s, const struct tbg_options *o,
 			 const struct tbg_sites *sites)
 {
@@ -197,7 +197,7 @@ static int look_begin(struct tbg_reload *r)
 	return -err;
 }
 
-/* Names that are only noted: -EINPROGRESS if it goes on once they are looked up. */
+/* Names are only collected: -EINPROGRESS if the reload continues after their look-up. */
 static int names_look(struct tbg_reload *r)
 {
 	int err;
@@ -209,7 +209,7 @@ static int names_look(struct tbg_reload *r)
 	return err ?: -EINPROGRESS;
 }
 
-/* What was read last is what names lead elsewhere for. */
+/* Compares the looked-up names with the sites that were read last. */
 static void options_keep(struct tbg_server *s, struct tbg_options *o)
 {
 	static const char *const logs[] = { "access-log", "access-log-format" };
@@ -229,8 +229,8 @@ static void options_keep(struct tbg_server *s, struct tbg_options *o)
 }
 
 /*
- * Reads it and, if it is valid, applies it, or does once the addresses of its servers
- * are known. False: it is not; all is told.
+ * Reads the file and, if it is valid, applies it, if necessary after the look-up of
+ * server addresses. False: it is invalid, messages were logged.
  */
 static bool take(struct tbg_reload *r)
 {
@@ -241,7 +241,7 @@ static bool take(struct tbg_reload *r)
 	struct tbg_logs *logs = NULL;
 	int err;
 
-	/* as at the start: what the file names need not be in our user's reach */
+	/* as at the start: files that it names need not be accessible to our user */
 	tbg_privilege_raise();
 	err = tbg_options_parse(&o, r->argv, s->files.roots);
 	err = err ?: tbg_options_sites(&o, s->sites, &sites);
@@ -292,7 +292,7 @@ void tbg_reload(struct tbg_reload *r)
 		return;
 	}
 	tbg_service_reloading();
-	if (r->looking) {	/* it is read after that */
+	if (r->looking) {	/* the file is read afterwards */
 		r->read = true;
 		return;
 	}
@@ -300,7 +300,7 @@ void tbg_reload(struct tbg_reload *r)
 	read_again(r);
 }
 
-/* The same sites once more, with servers where their names lead now. */
+/* Rebuilds the same sites with the present addresses of their servers. */
 static void addresses_take(struct tbg_reload *r)
 {
 	struct retired *old = calloc(1, sizeof(*old));
@@ -338,7 +338,7 @@ static void look_end(struct tbg_reload *r)
 	}
 }
 
-/* Names are looked up again while nothing else is under way. */
+/* Looks up names again while no reload is under way. */
 static void look_again(struct tbg_reload *r)
 {
 	uint64_t now_ns = tbg_mono_ns();
@@ -354,7 +354,7 @@ static void root_gone(void *arg, int root)
 	tbg_watch_forget(arg, root);
 }
 
-/* Frees what nobody holds any more: see tbg_sites_hold(). */
+/* Frees sites that are no longer held, see tbg_sites_hold(). */
 static void retired_free(struct tbg_reload *r)
 {
 	struct tbg_server *s = r->s;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which of the kernel's tiers are on, and why not, and their end. Called by the start
- * and by the last step of the daemon; no tier that fails ends the start.
+ * Starts and ends the kernel tiers, and logs why one is off. Called at the start and
+ * as the last step of the daemon; a tier that fails does not fail the start.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include "serve/worker.h"
 #include "main/internal.h"
 
-#define DETACH_WAIT_MS	2000	/* for the last clients to close, through wire */
+#define DETACH_WAIT_MS	2000	/* for the last clients to close while wire translates */
 
 void tbg_tiers_wire_open(struct start *t)
 {
@@ -44,7 +44,7 @@ void tbg_tiers_wire_open(struct start *t)
 	}
 	if (s->wire) {
 		s->maps = tbg_wire_maps(s->wire);
-		/* workers close what is idle for longer than this */
+		/* workers close connections that are idle for longer */
 		tbg_wire_limits(s->wire, s->opt.idle_ms, s->opt.header_ms);
 	} else {
 		tbg_warn("toboggand: wire is off: %s", s->wire_off);
