@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A table in order of last use; what is compressed lies in memory files, so that
- * it is sent as any large file is. An entry is of one version of a file, by its
- * inode and times: there is nothing to withdraw, what nobody asks for any more
- * falls off the end. The thread has the lowest priority, holds the lock for a few
- * pointers, and has one text at a time in memory, twice.
+ * A table in order of last use. Compressed content lies in memory files, so that
+ * it is sent as any large file. An entry is for one version of a file, by inode
+ * and times: nothing needs to be withdrawn, unused entries are dropped. The
+ * thread has the lowest priority, holds the lock only for pointer updates, and
+ * has one text at a time in memory, in both forms.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include "files/files.h"
 #include "files/compressed.h"
 
-#define ENTRIES_MAX 128		/* a descriptor each */
+#define ENTRIES_MAX 128		/* with one descriptor each */
 #define PAGE	    4096u
 
 enum state { WAITING, WORKING, READY, USELESS };
@@ -30,7 +30,7 @@ struct entry {
 	struct stat st;		/* of the file */
 	enum tbg_encoding encoding;
 	enum state state;
-	int fd;			/* the file's; READY: of what it became */
+	int fd;			/* of the file; READY: of the compressed content */
 	uint64_t bytes;
 };
 
@@ -55,7 +55,7 @@ static void entry_free(struct tbg_compressed *p, struct entry *e)
 	free(e);
 }
 
-/* The last that is not being worked at. False: there is none. */
+/* Drops the oldest entry that is not being compressed. False: there is none. */
 static bool oldest_drop(struct tbg_compressed *p, const struct entry *keep)
 {
 	struct entry **at = &p->newest, **last = NULL, *e;
@@ -71,7 +71,7 @@ static bool oldest_drop(struct tbg_compressed *p, const struct entry *keep)
 	return true;
 }
 
-/* It, in front. */
+/* Finds the entry, and moves it to the front. */
 static struct entry *find(struct tbg_compressed *p, const struct stat *st,
 			  enum tbg_encoding encoding)
 {
@@ -115,8 +115,9 @@ static int memory_file(const char *data, size_t len)
 }
 
 /*
- * A descriptor of what it becomes, -E2BIG, -errno. Mapped memory goes back when
- * it is done with; malloc() would keep it.
+ * Compresses the file. Returns a descriptor of the result, -E2BIG, or another
+ * negative errno. Uses mapped memory, which is returned to the system, while
+ * malloc() would keep it.
  */
 static int entry_compress(const struct entry *e, uint64_t *ret_len)
 {
@@ -127,7 +128,7 @@ static int entry_compress(const struct entry *e, uint64_t *ret_len)
 
 	if (plain == MAP_FAILED)
 		return -ENOMEM;
-	lseek(e->fd, 0, SEEK_DATA);	/* waits for a write that runs: see files/files.c */
+	lseek(e->fd, 0, SEEK_DATA);	/* waits for a write under way, see files/files.c */
 	n = tbg_version_read(e->fd, &e->st, plain);
 	if (!n)
 		n = tbg_encode(e->encoding, plain, size, plain + size, size - 1);
@@ -139,7 +140,7 @@ static int entry_compress(const struct entry *e, uint64_t *ret_len)
 	return n;
 }
 
-/* What came of it; p->lock held. */
+/* Stores the result; p->lock held. */
 static void entry_done(struct tbg_compressed *p, struct entry *e, int fd, uint64_t len)
 {
 	close(e->fd);
@@ -151,7 +152,7 @@ static void entry_done(struct tbg_compressed *p, struct entry *e, int fd, uint64
 	p->used += e->bytes;
 	while (p->used > p->budget && oldest_drop(p, e))
 		;
-	if (p->used > p->budget) {	/* larger than all there is */
+	if (p->used > p->budget) {	/* larger than the whole budget */
 		close(e->fd);
 		e->fd = -1;
 		e->state = USELESS;
@@ -184,9 +185,9 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-/* The callers' side */
+/* Called by workers */
 
-/* The thread begins with the first text: after privileges are dropped. */
+/* The thread is started for the first text: after privileges were dropped. */
 static int entry_add(struct tbg_compressed *p, int fd, const struct stat *st,
 		     enum tbg_encoding encoding)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Files as they are now: opened (root.c decides what a name may reach), read
- * whole, and made into the responses of the cache.
+ * Opens files (root.c decides what a name may reach), reads them whole, and
+ * makes responses of the cache from them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,9 +25,9 @@
 #include "site/site.h"
 
 #define HEAD_ROOM (TBG_PATH_MAX * 4 + TBG_FIELDS_MAX)
-#define SETTLE_NS 50000000	/* a write that began so long ago is not waited for, */
-#define SETTLE_MAX (1 << 20)	/* nor one that goes beyond: 2 ms for each MiB */
-#define MARK_BYTES 1024		/* what is written anew differs somewhere in this many */
+#define SETTLE_NS 50000000	/* a write that began this long ago is not waited for, */
+#define SETTLE_MAX (1 << 20)	/* nor one to a larger file: 2 ms for each MiB */
+#define MARK_BYTES 1024		/* a rewritten file probably differs in this many */
 
 static unsigned int status_of(int err)
 {
@@ -55,7 +55,7 @@ static int64_t ns_of(const struct timespec *t)
 
 /*
  * RFC 9110 8.8.2.1: never later than the answer's Date. A cached answer keeps
- * the second it was made in, which for its Date is the past.
+ * the time at which it was made, which is before its Date.
  */
 static int64_t modified_of(const struct stat *st)
 {
@@ -64,13 +64,13 @@ static int64_t modified_of(const struct stat *st)
 	return st->st_mtim.tv_sec < now_s ? st->st_mtim.tv_sec : now_s;
 }
 
-/* Archives and package stores set 0 or 1 for "none": they are no version's. */
+/* Archives and package stores set 0 or 1 for "none": these are no modification times. */
 static bool is_dated(const struct stat *st)
 {
 	return st->st_mtim.tv_sec < 0 || st->st_mtim.tv_sec > 1;
 }
 
-/* Of the version in f->st; size: of what is sent. */
+/* Makes the validators of the version in f->st; size: of the content that is sent. */
 static void etag_set(struct tbg_file *f, uint64_t size, enum tbg_encoding encoding)
 {
 	struct tbg_version v = {
@@ -92,13 +92,13 @@ bool tbg_version_recent(const struct stat *st)
 }
 
 /*
- * Linux lets a read see half of a write. One that runs has set the file's times
- * at its begin and holds the inode's lock to its end, for which SEEK_DATA waits
- * (ext4, btrfs, tmpfs, overlay; XFS itself makes reads wait). One that begins
- * later is found by the times, when all is read.
+ * On Linux a read may see half of a write. A write under way has set the file's
+ * times at its beginning and holds the inode's lock until its end, and
+ * SEEK_DATA waits for this lock (ext4, btrfs, tmpfs, overlay; on XFS reads wait
+ * anyway). A write that begins later is noticed by the times after reading.
  *
- * The whole worker waits, and so for no more than SETTLE_MAX, unless a larger
- * write has only just begun: that lock cannot be asked for without waiting.
+ * The whole worker waits, so only for files up to SETTLE_MAX, or if a larger
+ * write has just begun: there is no way to test the lock without waiting.
  */
 static int stat_settled(int fd, struct stat *ret)
 {
@@ -147,7 +147,10 @@ unsigned int tbg_file_open(const struct tbg_files *files,
 	return 0;
 }
 
-/* The coding that location has for the suffix of a name; *ret_len: of the name before it. */
+/*
+ * The coding that the location assigns to the suffix of a name; *ret_len: length of the
+ * name before it.
+ */
 static const char *coding_of(const struct tbg_location *l, const char *name, size_t *ret_len)
 {
 	const char *slash = strrchr(name, '/'), *dot = strrchr(name, '.');
@@ -163,7 +166,7 @@ static const char *coding_of(const struct tbg_location *l, const char *name, siz
 	return NULL;
 }
 
-/* "a.js.gz" is what "a.js" is; "a.svgz" has a type of its own. */
+/* "a.js.gz" has the type of "a.js"; "a.svgz" has a type of its own. */
 void tbg_file_describe(struct tbg_file *f, const struct tbg_location *location,
 		       const char *name)
 {
@@ -197,8 +200,8 @@ void tbg_sibling_name(const char *name, enum tbg_encoding encoding,
 }
 
 /*
- * Whether a sibling was made of another version of its file than this one. Some tools
- * keep its mtime to the second alone.
+ * Whether a sibling was made from another version of its file. Some tools copy the
+ * mtime only to the second.
  */
 static bool is_outdated(const struct stat *sibling, const struct stat *of)
 {
@@ -208,7 +211,7 @@ static bool is_outdated(const struct stat *sibling, const struct stat *of)
 	       (a->tv_sec == b->tv_sec && a->tv_nsec && a->tv_nsec < b->tv_nsec);
 }
 
-/* The variants that stand beside a file: not empty, ours to read, and of its age. */
+/* The variants beside a file that are not empty, readable, and up to date. */
 static unsigned int siblings_find(const struct tbg_files *files, const char *name,
 				  const struct stat *of, bool old)
 {
@@ -267,7 +270,7 @@ int tbg_file_sibling(const struct tbg_files *files, const char *name,
 
 size_t tbg_file_coding_room(const struct tbg_file *f, enum tbg_encoding encoding)
 {
-	/* it must be worth the line that says so */
+	/* it must save more than the Content-Encoding line */
 	size_t line = strlen("Content-Encoding: \r\n") +
 		      strlen(tbg_encoding_name(encoding));
 
@@ -310,7 +313,7 @@ int tbg_file_compress_large(const struct tbg_files *files, struct tbg_file *f,
 	struct stat st;
 	int fd;
 
-	/* its times may yet come to stand for other bytes, and this one stays */
+	/* the same times may come to mean other bytes, while the compressed content stays */
 	if (tbg_version_recent(&f->st))
 		return -EAGAIN;
 	fd = tbg_compressed_get(files->compressed, f->fd, &f->st, encoding);
@@ -340,7 +343,7 @@ void tbg_file_version_end(struct tbg_file_version *v)
 	v->name = NULL;
 }
 
-/* Without waiting for a disk, where the file system can tell. */
+/* Reads without waiting for a disk, if the file system supports that. */
 static ssize_t read_cached(int fd, void *b, size_t len, off_t off)
 {
 	struct iovec iov = { .iov_base = b, .iov_len = len };
@@ -349,7 +352,7 @@ static ssize_t read_cached(int fd, void *b, size_t len, off_t off)
 	return n < 0 && errno == EOPNOTSUPP ? pread(fd, b, len, off) : n;
 }
 
-/* Of the last MARK_BYTES before size; 0: they are not all there. */
+/* A hash of the last MARK_BYTES before size; 0: not all are in the page cache. */
 static uint64_t mark_of(int fd, uint64_t size,
 			ssize_t (*read_at)(int fd, void *b, size_t len, off_t off))
 {
@@ -370,7 +373,7 @@ void tbg_file_mark(int fd, struct tbg_file_version *v)
 	v->mark = mark_of(fd, v->st.st_size, read_cached);
 }
 
-/* Whether its name leads to another file by now, or to none. */
+/* Whether its name now leads to another file, or to none. */
 static bool is_elsewhere(const struct tbg_roots *roots, const struct tbg_file_version *v)
 {
 	int fd = v->name ? tbg_root_openat(roots, v->name, O_PATH, 0) : -1;
@@ -461,7 +464,7 @@ int tbg_file_read(const struct tbg_file *f, void *ret)
 	return fstat(f->fd, &now) || !tbg_version_same(&f->st, &now) ? -ESTALE : 0;
 }
 
-/* The heads of a cached file: GET's and the one of its 304. */
+/* Makes the heads of a cached file: for GET, and for its 304. */
 static int heads_make(const struct tbg_file *f,
 		      const struct tbg_location *location, char get[HEAD_ROOM],
 		      char not[HEAD_ROOM], struct tbg_part part[TBG_PART_NR])
@@ -560,7 +563,7 @@ int tbg_file_publish(const struct tbg_files *files, const struct tbg_file *f,
 	if (err)
 		return err;
 	head_len = part[TBG_PART_HEAD].len;
-	/* before the read, which finds out whether the file is yet what was opened */
+	/* before reading, which checks that the file is still the version that was opened */
 	if (lease->folders_only)
 		tbg_watch_file(files->watch, name, lease);
 	memcpy(d.blob->data, get, head_len);
@@ -578,7 +581,7 @@ int tbg_file_publish(const struct tbg_files *files, const struct tbg_file *f,
 			  (location->clients.nr ? TBG_ENTRY_LISTED : 0);
 	d.object->expires_ns = tbg_watch_expiry(files->watch, lease, &f->st, f->fd,
 						tbg_mono_ns());
-	/* a write within the same tick is not told by the times: read it again then */
+	/* the times do not show a write within the same clock tick: read it again later */
 	if (f->recent && d.object->expires_ns != TBG_FRESH_ALWAYS)
 		d.object->file.ctime_ns = INT64_MIN;
 	d.lease = lease;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Open files by name, one in each slot of a table. Called by serve/dispatch.c; told of
- * changes by the cache's log of them (watch.c). Must never stand for a file that
- * the name would not lead to.
+ * Open files by name, one in each slot of a table. Called by serve/file.c; learns of
+ * changes from the cache's log of them (watch.c). Must never return a file that the
+ * name no longer leads to.
  *
- * What inotify tells of is the name: a file put in its place, a sibling, a folder
- * on the way. What is the file's own, fstat() tells at each request, at once.
+ * inotify reports changes of names: a file that replaces another, a sibling, a
+ * folder in the path. Changes of the file itself are noticed at each request by
+ * fstat().
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,19 +22,19 @@
 #include "files/open_files.h"
 #include "files/watch.h"
 
-#define SLOTS	128			/* files at most, a descriptor each */
-#define FILES_SHARE 16			/* of the descriptors that we may have */
-#define IDLE_NS	2000000000ull		/* asked for again within that */
-#define AGE_NS	5000000000ull		/* as long as a round of the periodic stat */
-#define PAUSE_NS 200000000ull		/* of leases, for what cannot be kept or changes */
+#define SLOTS	128			/* maximum of files, with one descriptor each */
+#define FILES_SHARE 16			/* divisor of the limit of descriptors */
+#define IDLE_NS	2000000000ull		/* closed if not requested for this long */
+#define AGE_NS	5000000000ull		/* maximum age: one round of the periodic stat */
+#define PAUSE_NS 200000000ull		/* between attempts to keep a file */
 
 struct kept {
-	char *name;			/* NULL: nothing */
+	char *name;			/* NULL: the slot is empty */
 	struct tbg_file f;
-	uint64_t seq;			/* no change of the name up to this one */
+	uint64_t seq;			/* number of the last change considered */
 	uint64_t opened_ns, used_ns;
-	uint64_t asked_hash, asked_ns;	/* the last name that was not kept here */
-	uint64_t not_before_ns;		/* that it was asked for does not count */
+	uint64_t asked_hash, asked_ns;	/* the last requested name that was not kept */
+	uint64_t not_before_ns;		/* requests before this do not count */
 };
 
 struct tbg_open_files {
@@ -49,8 +50,8 @@ static struct kept *slot_of(struct tbg_open_files *o, uint64_t hash)
 }
 
 /*
- * Its descriptor, or -1: to be closed without the lock, since a deleted file's
- * last descriptor frees its blocks.
+ * Empties a slot and returns its descriptor, or -1. It is to be closed without
+ * the lock, since the last close of a deleted file frees its blocks.
  */
 static int drop(struct kept *k)
 {
@@ -107,7 +108,7 @@ bool tbg_open_files_wants(struct tbg_open_files *o, const char *name)
 	bool again;
 
 	pthread_mutex_lock(&o->lock);
-	if (k->name && !strcmp(k->name, name)) {	/* and it was not what it said */
+	if (k->name && !strcmp(k->name, name)) {	/* it was outdated */
 		old = drop(k);
 		k->not_before_ns = now_ns + PAUSE_NS;
 	}

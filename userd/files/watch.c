@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which files changed: inotify on every folder between a root and a cached
- * file, and a periodic stat beneath. Workers take leases here; a thread of
- * its own reads events and withdraws, and has roots follow their paths. Must
- * never call a file trusted whose change could go unseen.
+ * Detects changed files: inotify on every folder between a root and a cached
+ * file, with a periodic stat as the fallback. Workers take leases here; a
+ * thread of its own reads events, withdraws objects, and lets roots follow
+ * their paths. Must never trust a file whose change could go unnoticed.
  *
- * A lease notes the cache's number of changes and looks the folder up under
- * w->lock; events are applied (folder forgotten, change logged, objects
- * withdrawn) under w->lock too. So a lease that still found the folder watched
+ * A lease notes the cache's number of changes and looks up the folder under
+ * w->lock; events are processed (folder forgotten, change logged, objects
+ * withdrawn) under w->lock, too. So a lease that still found the folder watched
  * has a number from before the event that ends the watch, and its publish fails
- * (cache/objects.c). What is watched: watched.c.
+ * (cache/objects.c). The set of watches is in watched.c.
  *
- * A folder's watch reports what happens through names in that folder. A file
- * with one link has no other name, so what it lacks is the moment at which it
- * gets one, outside the root perhaps: each file has a watch of its own for that,
- * up to FILES_MAX of them, gone with its first event.
+ * The watch of a folder reports changes through names in this folder. A file
+ * with one link has no other name, but may get one, perhaps outside the root: to
+ * notice that, each file has a watch of its own, up to FILES_MAX of them, which
+ * is removed at its first event.
  *
- * Not seen at once, but by the stat (seconds): a file system mounted over a
+ * Only noticed by the stat, within seconds: a file system mounted over a
  * folder; a writer that maps the file and never closes it; further hard links
  * of files beyond FILES_MAX.
  */
@@ -45,23 +45,23 @@
 #define EVENTS_REPLACE (IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE)
 
 /*
- * A stat round takes 5 s, or as long as a tick's limits make it: what a large
- * site costs while nobody asks for it.
+ * A round of stat() takes 5 s, or longer with the limits per tick: the cost
+ * of a large site without requests.
  */
 #define ROUND_TICKS	5
 #define TICK_STATS	1000
 #define TICK_NS		20000000ull
 
 /*
- * Watches of files; each costs the kernel about 1 KB (it keeps the inode), and
- * folders come first: never more than half of what the user may have.
+ * Maximum of watches of files; each costs the kernel about 1 KB (it keeps the
+ * inode). At most half of the user's limit, so that folders can be watched.
  */
 #define FILES_MAX	16384
 
 #define READS_MAX	64
-#define FOLLOW_MS	20	/* between looks at where the roots' paths lead */
+#define FOLLOW_MS	20	/* between checks of the roots' paths */
 
-/* File systems whose every change passes through this kernel's own files. */
+/* File systems that can only be changed through this kernel. */
 #define FS_ZFS		0x2fc12fc1
 #define FS_BCACHEFS	0xca451a4e
 static const unsigned long fs_good[] = {
@@ -109,14 +109,14 @@ static const char *doubt_of(int err)
 
 static ssize_t events_read(struct tbg_watch *w);
 
-/* What has happened so far, and whether the name's folder is watched. Under w->lock. */
+/* Processes pending events; whether the name's folder is watched. Called under w->lock. */
 static bool folder_look(struct tbg_watch *w, const char *name, struct tbg_lease *ret)
 {
 	const char *slash = strrchr(name, '/');
 	const struct tbg_watched *f;
 
 	*ret = (struct tbg_lease){ 0 };
-	/* else the news of the write before would withdraw what we publish now */
+	/* or the event of the earlier write would withdraw what is published now */
 	events_read(w);
 	ret->seq = tbg_cache_changes(w->cache);
 	f = tbg_watched_find(w, name, slash ? slash - name : 0);
@@ -124,7 +124,7 @@ static bool folder_look(struct tbg_watch *w, const char *name, struct tbg_lease 
 	return f;
 }
 
-/* The file's own watch. Under w->lock. */
+/* Adds the file's own watch. Called under w->lock. */
 static int file_look(struct tbg_watch *w, const char *name)
 {
 	int fd = tbg_root_openat(w->roots, name, O_PATH, RESOLVE_NO_SYMLINKS), err;
@@ -152,7 +152,10 @@ void tbg_watch_lease(struct tbg_watch *w, const char *name,
 	pthread_mutex_lock(&w->lock);
 	if (!folder_look(w, name, ret)) {
 		err = tbg_watched_folders_add(w, name);
-		/* tbg_watched_wd() may have withdrawn: that is not about us. */
+		/*
+		 * tbg_watched_wd() may have withdrawn objects: that does not concern this
+		 * file.
+		 */
 		ret->seq = tbg_cache_changes(w->cache);
 	}
 	err = err ?: file_look(w, name);
@@ -201,7 +204,7 @@ uint64_t tbg_watch_expiry(struct tbg_watch *w, const struct tbg_lease *lease,
 
 /* Events */
 
-/* The name of what happened in folder f; NULL: too long to be a real one. */
+/* The full name of an event in folder f; NULL: too long to be a file of ours. */
 static const char *event_name(const struct tbg_watched *f,
 			      const struct inotify_event *e, char *buf,
 			      size_t size)
@@ -233,21 +236,21 @@ static bool withdraw_linked(struct tbg_object *o, uint64_t hits, void *arg)
 	return true;
 }
 
-/* Many at once: each time takes a look at all objects. */
+/* Collects many, since each call looks at all objects. */
 static void links_apply(struct tbg_watch *w)
 {
 	if (!w->links_nr)
 		return;
 	qsort(w->links, w->links_nr, sizeof(*w->links), inode_order);
-	/* A draft may hold the link count of before, under any name. */
+	/* A draft may have the old link count, under any name. */
 	tbg_cache_break_leases(w->cache);
 	tbg_cache_each(w->cache, withdraw_linked, w);
 	w->links_nr = 0;
 }
 
 /*
- * A new name for a file that has others: writes through it name it alone. A file
- * that has its own watch is told of by that.
+ * A new name of a file with other names: writes through it are reported only
+ * with this name. A file with its own watch is noticed by that.
  */
 static void link_check(struct tbg_watch *w, const char *name)
 {
@@ -272,7 +275,7 @@ static void event_apply(struct tbg_watch *w, const struct inotify_event *e)
 	struct tbg_watched *f;
 
 	if (e->mask & IN_Q_OVERFLOW) {
-		/* Folder moves may be among what was lost. */
+		/* Lost events may include moved folders. */
 		tbg_watched_forget_below(w, "", 0);
 		tbg_watched_files_forget(w, true);
 		tbg_cache_withdraw_all(w->cache);
@@ -319,7 +322,7 @@ static void events_apply(struct tbg_watch *w, size_t len)
 	links_apply(w);
 }
 
-/* Applies what has happened, as much as one read tells. Under w->lock. */
+/* Processes the events of one read(). Called under w->lock. */
 static ssize_t events_read(struct tbg_watch *w)
 {
 	ssize_t len = read(w->fd, w->buf, sizeof(w->buf));
@@ -333,7 +336,7 @@ void tbg_watch_ready(struct tbg_watch *w)
 {
 	ssize_t len = 1;
 
-	/* A flood must not keep the control thread: the caller polls again. */
+	/* A flood must not occupy the thread: the caller polls again. */
 	for (int i = 0; i < READS_MAX && len > 0; i++) {
 		pthread_mutex_lock(&w->lock);
 		len = events_read(w);
@@ -377,7 +380,7 @@ int tbg_watch_start(struct tbg_watch *w, int (*begin)(void), void (*hidden)(cons
 	w->stop_fd = eventfd(0, EFD_CLOEXEC);
 	if (w->stop_fd < 0)
 		return -errno;
-	sigfillset(&all);		/* signals are the control thread's */
+	sigfillset(&all);		/* the control thread handles signals */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&w->thread, NULL, thread_run, w);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -441,7 +444,7 @@ static bool stat_one(struct tbg_object *o, uint64_t hits, void *arg)
 {
 	struct round *r = arg;
 
-	/* What has an expiry is looked at when it is asked for. */
+	/* Objects with an expiry are checked when they are requested. */
 	if (!o->name || atomic_load(&o->expires_ns) != TBG_FRESH_ALWAYS)
 		return true;
 	if (!tbg_watch_unchanged(r->w, o))
@@ -466,7 +469,7 @@ void tbg_watch_tick(struct tbg_watch *w, uint64_t now_ns)
 	}
 }
 
-/* Half of the watches that a user may have, or none that we know of. */
+/* Half of the user's limit of watches, or 0 if it is unknown. */
 static unsigned int files_max(void)
 {
 	unsigned int max = tbg_sysctl("/proc/sys/fs/inotify/max_user_watches", 0);
@@ -493,7 +496,7 @@ int tbg_watch_open(struct tbg_watch **ret, struct tbg_roots *roots,
 void tbg_watch_forget(struct tbg_watch *w, int root)
 {
 	char name[TBG_ROOT_TEXT];
-	size_t len = tbg_root_text(root, name) - 1;	/* without its slash */
+	size_t len = tbg_root_text(root, name) - 1;	/* without the slash */
 
 	name[len] = 0;
 	pthread_mutex_lock(&w->lock);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is watched: folders by name and by watch, files by watch alone. Called by watch.c
- * under its lock. Watches are added from the root down, each before the next folder is
- * opened: a folder exchanged meanwhile is an event on the one above.
+ * The set of watches: folders by name and by watch, files by watch alone. Called by
+ * watch.c under its lock. Watches are added from the root down, each before the next
+ * folder is opened, so that replacing a folder meanwhile causes an event on its parent.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -21,8 +21,8 @@
 		IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | \
 		IN_MOVE_SELF | IN_ONLYDIR)
 #define EVENTS_FILE (IN_MODIFY | IN_ATTRIB | IN_ONESHOT)
-#define NAMES_MAX	4096	/* of a folder, read while others wait: some 2 ms */
-#define TICK_FORGETS	2000	/* watches looked at; giving one back takes 5 us */
+#define NAMES_MAX	4096	/* read from a folder under the lock: about 2 ms */
+#define TICK_FORGETS	2000	/* watches checked per tick; removing one takes 5 us */
 
 struct tbg_watched *tbg_watched_find(struct tbg_watch *w, const char *name,
 				  size_t len)
@@ -86,7 +86,7 @@ void tbg_watched_forget_below(struct tbg_watch *w, const char *name,
 	}
 }
 
-/* Does the folder's name still lead to what fd is? */
+/* Whether the folder's name still leads to the folder fd. */
 static bool folder_is(struct tbg_watch *w, const struct tbg_watched *f, int fd)
 {
 	struct stat a, b;
@@ -138,7 +138,7 @@ bool tbg_watched_is_variant(const char *name)
 	return false;
 }
 
-/* Whether an open folder has no variant, and few enough names for a look at all of them. */
+/* Whether an open folder contains no variant, and few enough names to check all. */
 static bool is_plain(int fd)
 {
 	int own = tbg_watched_is_told(fd) ?
@@ -161,7 +161,7 @@ static bool is_plain(int fd)
 	return ret;
 }
 
-/* Watches the folder of the first len bytes of name; those above it are. */
+/* Watches the folder named by the first len bytes of name; its parents are watched already. */
 static int folder_add(struct tbg_watch *w, const char *name, size_t len)
 {
 	struct tbg_watched *f = calloc(1, sizeof(*f) + len + 1);
@@ -179,7 +179,7 @@ static int folder_add(struct tbg_watch *w, const char *name, size_t len)
 		return fd;
 	}
 	wd = tbg_watched_wd(w, fd);
-	/* behind its watch: what comes later is an event */
+	/* after its watch was added: later changes cause events */
 	f->plain = wd >= 0 && is_plain(fd);
 	close(fd);
 	if (wd < 0) {
@@ -257,7 +257,7 @@ static bool file_watch(struct tbg_watch *w, const char *name, int fd)
 	if (f) {
 		if (f->len == len && !memcmp(f->name, name, len))
 			return true;
-		/* Moved here; the folders' watches withdraw the old name. */
+		/* The file was moved here; the folders' watches withdraw the old name. */
 		tbg_watched_file_forget(w, f);
 		wd = inotify_add_watch(w->fd, path, EVENTS_FILE);
 		if (wd < 0)
@@ -289,6 +289,6 @@ int tbg_watched_file_add(struct tbg_watch *w, const char *name, int fd)
 	if (st.st_nlink != 1)
 		return -EMLINK;
 	w->unwatched |= !file_watch(w, name, fd);
-	/* one made meanwhile is in nobody's events */
+	/* a link made meanwhile caused no event */
 	return fstat(fd, &st) || st.st_nlink != 1 ? -EMLINK : 0;
 }
