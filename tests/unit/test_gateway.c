@@ -432,11 +432,11 @@ KTAP_TEST(t_a_connection_that_ends_is_an_abort)
 	if (send(fd, l.text, l.len, 0) < 0)
 		abort();
 	rounds();
-	KTAP_EQ(server.s.visits_nr, 1);
+	KTAP_EQ(server.s.connections_nr, 1);
 	close(fd);
 	rounds();
 	KTAP_EQ(server.gone, 1);
-	KTAP_EQ(server.s.visits_nr, 0);
+	KTAP_EQ(server.s.connections_nr, 0);
 	tbg_lines_free(&l);
 	server_close(-1);
 }
@@ -456,7 +456,7 @@ KTAP_TEST(t_what_is_no_fastcgi_ends_the_connection)
 		if (send(fd, rows[i], 16, 0) < 0)
 			abort();
 		rounds();
-		KTAP_EQ(server.s.visits_nr, 0);
+		KTAP_EQ(server.s.connections_nr, 0);
 		errno = 0;
 		KTAP_CHECK(recv(fd, &c, 1, MSG_DONTWAIT) <= 0 && errno != EAGAIN);
 		server_close(fd);
@@ -472,7 +472,7 @@ KTAP_TEST(t_retiring_loses_no_request)
 
 	server_open(&fd);
 	rounds();
-	KTAP_EQ(server.s.visits_nr, 1);
+	KTAP_EQ(server.s.connections_nr, 1);
 	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
 	/* on its way when it retires, and not all of it */
 	if (send(fd, l.text, l.len / 2, 0) < 0)
@@ -485,7 +485,7 @@ KTAP_TEST(t_retiring_loses_no_request)
 	KTAP_EQ(answer(fd, TBG_FCGI_RECORD_STDOUT, out, &len), TBG_FCGI_RECORD_COMPLETE);
 	KTAP_EQ(len, 10);
 	rounds();
-	KTAP_EQ(server.s.visits_nr, 0);
+	KTAP_EQ(server.s.connections_nr, 0);
 	KTAP_CHECK(send(fd, l.text, l.len, MSG_NOSIGNAL) < 0 && errno == EPIPE);
 	tbg_lines_free(&l);
 	server_close(fd);
@@ -514,7 +514,7 @@ KTAP_TEST(t_retiring_loses_no_answer)
 	}
 	KTAP_CHECK(got > sizeof(zeros));
 	KTAP_EQ(n, 0);
-	KTAP_EQ(server.s.visits_nr, 0);
+	KTAP_EQ(server.s.connections_nr, 0);
 	tbg_lines_free(&l);
 	server_close(fd);
 }
@@ -545,7 +545,7 @@ KTAP_TEST(t_retiring_ends_idle_connections)
 	tbg_serve_retire(&server.s);
 	KTAP_CHECK(send(fd, "", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE);
 	rounds();
-	KTAP_EQ(server.s.visits_nr, 0);
+	KTAP_EQ(server.s.connections_nr, 0);
 	server_close(fd);
 }
 
@@ -558,10 +558,10 @@ KTAP_TEST(t_retiring_serves_what_a_new_connection_is_for)
 	rounds();
 	tbg_serve_retire(&server.s);
 	rounds();
-	KTAP_EQ(server.s.visits_nr, 1);
+	KTAP_EQ(server.s.connections_nr, 1);
 	KTAP_CHECK(asked(fd));
 	rounds();
-	KTAP_EQ(server.s.visits_nr, 0);
+	KTAP_EQ(server.s.connections_nr, 0);
 	server_close(fd);
 }
 
@@ -581,7 +581,7 @@ KTAP_TEST(t_without_a_descriptor_for_its_first_connection_it_retires)
 	rounds();
 	setrlimit(RLIMIT_NOFILE, &was);
 	KTAP_CHECK(server.s.retiring);
-	KTAP_EQ(server.s.visits_nr, 0);
+	KTAP_EQ(server.s.connections_nr, 0);
 	server_close(fd);
 }
 

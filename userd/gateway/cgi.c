@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Programs and the requests they answer. A program's head is held back until it
- * is whole and right, so that what comes instead of one is a 502; what follows
- * streams, no faster than the daemon takes it. A program outlives its request by
- * the time that its keeper needs to kill it, and counts as running until then.
+ * is complete and valid, so that anything else becomes a 502. The body is
+ * streamed, no faster than the daemon reads it. A program outlives its request
+ * by the time that its keeper needs to kill it, and counts as running until
+ * then.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,27 +30,27 @@
 #include "gateway/responder.h"
 #include "http/token.h"
 
-#define HEAD_MAX	(32 << 10)	/* bytes; the daemon takes no more */
-#define QUEUE_FACTOR	16		/* requests that wait, for each that runs */
+#define HEAD_MAX	(32 << 10)	/* bytes; the daemon accepts no more */
+#define QUEUE_FACTOR	16		/* waiting requests for each running one */
 #define TICK_MS		100
-#define KEEPER_NS	5000000000ull	/* for the end of a program nobody waits for */
-#define LINGER_NS	200000000ull	/* for the end of one that has closed its body */
+#define KEEPER_NS	5000000000ull	/* for the end of a program without a request */
+#define LINGER_NS	200000000ull	/* for the end of one that has closed its output */
 #define PIECE		(64 << 10)
-#define ERR_READS	16		/* of 4 KiB at a time */
+#define ERR_READS	16		/* of 4 KiB in one turn */
 
 struct program {
-	struct tbg_gateway_request *v;		/* NULL: nobody is to be answered any more */
-	TAILQ_ENTRY(program) link;	/* waiting, or running */
+	struct tbg_gateway_request *v;		/* NULL: the request is over */
+	TAILQ_ENTRY(program) link;	/* in the list of waiting or of running ones */
 	char *path;			/* of the request */
 	struct tbg_executable script;
 	uint64_t deadline_ns, over_ns, gone_ns;
-	uint64_t paused_ns;		/* since when nobody takes its output */
+	uint64_t paused_ns;		/* since when its output is not read */
 	pid_t keeper;
 	int control, in, out, err;	/* -1: closed */
 	bool running, paused, head_done, reported;
-	bool bodiless;			/* its answer; known with the head */
+	bool bodiless;			/* the answer has no body; known with the head */
 	struct tbg_lines head;
-	uint8_t *rest;			/* of the body, for a full pipe */
+	uint8_t *rest;			/* of the request's body, while the pipe is full */
 	size_t rest_off, rest_len;
 	uint64_t output;
 	struct tbg_reaper_report report;
@@ -57,7 +58,7 @@ struct program {
 
 TAILQ_HEAD(programs, program);
 
-/* One process is one pool. */
+/* This process serves one pool. */
 static struct {
 	const struct tbg_pool_command *o;
 	struct tbg_serve serve;
@@ -101,7 +102,7 @@ long tbg_cgi_head(const char *head, size_t len)
 
 /* --- its path ------------------------------------------------------------ */
 
-/* The whole path of the request, as the daemon has divided it or not. */
+/* The whole path of the request, whether or not the daemon has split it. */
 static char *path_of(const struct tbg_gateway_request *v)
 {
 	char *ret;
@@ -149,7 +150,7 @@ static void program_free(struct program *p)
 	free(p);
 }
 
-/* Nobody waits for it any more: the keeper is told, and its report awaited. */
+/* The request is over: tells the keeper to end the program, and waits for its report. */
 static void on_gone(struct tbg_gateway_request *v)
 {
 	struct program *p = v->own;
@@ -165,7 +166,7 @@ static void on_gone(struct tbg_gateway_request *v)
 		return;
 	}
 	p->gone_ns = tbg_mono_ns();
-	if (p->in >= 0)			/* kept open: half a body has no end */
+	if (p->in >= 0)			/* stays open: half a body must not look complete */
 		tbg_loop_remove(pool.serve.loop, p->in);
 	out_close(p);
 	stream_close(&p->err);
@@ -176,13 +177,13 @@ static void on_gone(struct tbg_gateway_request *v)
 	program_free(p);
 }
 
-/* Says why in the daemon's log, and answers so. */
+/* Logs the reason in the daemon's log, and answers with the status. */
 static void fail(struct program *p, unsigned int status, const char *why)
 {
 	char text[PATH_MAX + 100];
 	int n = snprintf(text, sizeof(text), "%s: %s\n", p->script.path, why);
 
-	if (p->head_done)		/* what stands before it may never be read */
+	if (p->head_done)		/* earlier output may never be read */
 		tbg_report("toboggan-gateway: %s: %s; its answer is cut off", p->script.path, why);
 	else
 		tbg_gateway_request_complain(p->v, text,
@@ -190,7 +191,10 @@ static void fail(struct program *p, unsigned int status, const char *why)
 	tbg_gateway_request_fail(p->v, status);
 }
 
-/* As much as a pipe holds: one that floods takes no more than its turn. */
+/*
+ * Reads at most what a pipe holds, so that a program that floods takes no more than its
+ * turn.
+ */
 static void err_read(struct program *p)
 {
 	char b[4096];
@@ -203,14 +207,14 @@ static void err_read(struct program *p)
 		if (!n)
 			stream_close(&p->err);
 		p->output += n;
-		if (tbg_gateway_request_room(p->v))	/* a flood is not kept */
+		if (tbg_gateway_request_room(p->v))	/* drop it if there is no room */
 			tbg_gateway_request_complain(p->v, b, n);
 		if (pool.o->output && p->output > pool.o->output)
 			return;
 	}
 }
 
-/* The output is at its end, and how the program ended is known. */
+/* The output has ended, and the program's exit status is known. */
 static void finish(struct program *p)
 {
 	int status = p->report.status, sig = WTERMSIG(status);
@@ -226,7 +230,7 @@ static void finish(struct program *p)
 		return;
 	}
 	snprintf(why, sizeof(why), "killed by signal %d (%s)", sig, strsignal(sig));
-	/* it may have caught the first signal */
+	/* it may have handled the first signal */
 	fail(p, sig == SIGXCPU || (sig == SIGKILL && spent) ? 504 : 502, why);
 }
 
@@ -234,7 +238,7 @@ static void finish(struct program *p)
 
 static void on_out(void *arg, uint32_t events);
 
-/* A pipe without writers would wake us for nothing: it leaves the loop. */
+/* A pipe without writers would wake the loop for nothing: removes it. */
 static void out_pause(struct program *p, bool pause)
 {
 	if (p->out < 0 || p->paused == pause)
@@ -243,7 +247,7 @@ static void out_pause(struct program *p, bool pause)
 		tbg_loop_remove(pool.serve.loop, p->out);
 	else if (tbg_loop_add(pool.serve.loop, p->out, EPOLLIN, on_out, p))
 		return;
-	/* its time is what it works for, not what its client takes to read */
+	/* the time limit is for its work, not for its client's reading */
 	if (pause)
 		p->paused_ns = tbg_mono_ns();
 	else
@@ -251,7 +255,7 @@ static void out_pause(struct program *p, bool pause)
 	p->paused = pause;
 }
 
-/* Then its head is the answer, whatever it does behind that. */
+/* Whether the head is the whole answer, whatever the program does afterwards. */
 static bool bodiless(const struct program *p, size_t len)
 {
 	const char *method = tbg_gateway_request_param(p->v, "REQUEST_METHOD") ?: "";
@@ -261,7 +265,7 @@ static bool bodiless(const struct program *p, size_t len)
 
 	tbg_fields_free(&fields);
 	if (got != TBG_PARSED_DONE)
-		return false;		/* the daemon fails it */
+		return false;		/* the daemon treats it as failed */
 	return (r.has_length && !r.content_length) ||
 	       tbg_response_bodiless(r.status, strcmp(method, "HEAD") ? TBG_METHOD_GET
 								      : TBG_METHOD_HEAD);
@@ -344,7 +348,7 @@ static void on_output(struct tbg_gateway_request *v)
 		out_pause(v->own, false);
 }
 
-/* All of it is dead. */
+/* The program and all its descendants are dead. */
 static void on_control(void *arg, uint32_t events)
 {
 	struct program *p = arg;
@@ -365,7 +369,7 @@ static void on_control(void *arg, uint32_t events)
 
 /* --- input --------------------------------------------------------------- */
 
-/* Bytes of the body that are to be written next; 0: none now. */
+/* Loads the bytes of the body that are to be written next; 0: none now. */
 static size_t rest_fill(struct program *p)
 {
 	if (p->rest_off < p->rest_len)
@@ -388,7 +392,7 @@ static void push(struct program *p)
 			tbg_loop_change(pool.serve.loop, p->in, EPOLLOUT);
 			return;
 		}
-		if (n < 0)		/* it does not want to know */
+		if (n < 0)		/* the program does not read it */
 			stream_close(&p->in);
 		else
 			p->rest_off += n;
@@ -469,7 +473,7 @@ static void start(struct program *p)
 		push(p);
 		return;
 	}
-	if (p->control < 0) {		/* there will be no report */
+	if (p->control < 0) {		/* there will be no report of the keeper */
 		p->reported = true;
 		pool.running_nr--;
 	}
@@ -533,7 +537,7 @@ static void late(struct programs *list, uint64_t now_ns)
 
 	for (struct program *p = TAILQ_FIRST(list); p; p = next) {
 		next = TAILQ_NEXT(p, link);
-		if (!p->v) {		/* its program may have stopped the keeper */
+		if (!p->v) {		/* the program may have stopped its keeper */
 			if (now_ns > p->gone_ns + KEEPER_NS)
 				kill(p->keeper, SIGKILL);
 			continue;
@@ -568,7 +572,7 @@ int tbg_cgi_run(const struct tbg_pool_command *o, int listen_fd, int state_fd, i
 	pool.folder_fd = open(o->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (pool.folder_fd < 0)
 		return -errno;
-	signal(SIGCHLD, SIG_IGN);	/* keepers tell by their sockets */
+	signal(SIGCHLD, SIG_IGN);	/* keepers report by their sockets */
 	err = tbg_loop_open(&l);
 	if (err)
 		return err;

@@ -14,7 +14,7 @@
 #include "gateway/responder.h"
 #include "gateway/script.h"
 
-#define VARIABLES	32		/* that we make ourselves, at most */
+#define VARIABLES	32		/* maximum that is made here */
 
 bool tbg_cgi_variable(const char *name)
 {
@@ -25,7 +25,10 @@ bool tbg_cgi_variable(const char *name)
 		"REQUEST_SCHEME", "REQUEST_URI", "SERVER_ADDR", "SERVER_NAME",
 		"SERVER_PORT", "SERVER_PROTOCOL", "SERVER_SOFTWARE",
 	};
-	/* a proxy for the program's own requests; what RFC 3875 9.2 keeps from it */
+	/*
+	 * HTTP_PROXY would set a proxy for the program's requests; the others are
+	 * withheld by RFC 3875 9.2
+	 */
 	static const char *const never[] = {
 		"HTTP_PROXY", "HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION",
 		"HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE",
@@ -94,7 +97,7 @@ bool tbg_cgi_variables_make(struct tbg_cgi_variables *e, const struct tbg_gatewa
 	for (unsigned int i = 0; i < v->params_nr; i++) {
 		const struct tbg_param *one = &v->params[i];
 
-		/* what is empty says that there is no body */
+		/* empty: there is no body */
 		if (tbg_cgi_variable(one->name) &&
 		    (one->len || strncmp(one->name, "CONTENT_", 8)))
 			variable(e, "%s=%s", one->name, one->value);
@@ -102,7 +105,7 @@ bool tbg_cgi_variables_make(struct tbg_cgi_variables *e, const struct tbg_gatewa
 	return !e->failed;
 }
 
-/* What nobody gives a program: nothing, a NUL, and options, for those are its author's. */
+/* Words that are not passed as arguments: empty ones, those with a NUL, and options. */
 static bool word_decode(char *word)
 {
 	char *to = word;

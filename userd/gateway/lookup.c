@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A module's fetch: a GET to the daemon's own listener, so that whatever tier
- * has the object answers. Connections are kept and used again. Nothing waits;
- * the module is told from the loop, never from inside tbg_request_fetch().
+ * A module's fetch: a GET to the daemon's own listener, so that any tier may
+ * answer. Connections are reused. Nothing waits; the module gets the result
+ * from the loop, never inside tbg_request_fetch().
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -23,7 +23,7 @@
 #define BODY_MAX	(16u << 20)
 #define TARGET_MAX	8000
 #define DEPTH_MAX	3		/* modules that fetch from each other */
-#define IDLE_MAX	8		/* connections that are kept */
+#define IDLE_MAX	8		/* connections kept for reuse */
 #define PIECE		(64 << 10)
 
 struct tbg_lookup {
@@ -52,7 +52,7 @@ static void forget(int fd)
 	close(fd);
 }
 
-/* The daemon ends a connection that it has heard nothing on. */
+/* The daemon has closed an idle connection. */
 static void on_idle(void *arg, uint32_t events)
 {
 	int fd = (intptr_t)arg;
@@ -165,7 +165,7 @@ static void frame_begin(struct tbg_lookup *l)
 		tbg_body_decoder_begin(&l->decoder, TBG_FRAMING_CLOSE, 0);
 }
 
-/* 0: go on; 1: complete; or negative errno. from: where the new bytes begin. */
+/* Returns 0: continue; 1: complete; or negative errno. from: offset of the new bytes. */
 static int body_take(struct tbg_lookup *l, size_t from)
 {
 	size_t used, data, len = l->in.len - from;
@@ -180,7 +180,7 @@ static int body_take(struct tbg_lookup *l, size_t from)
 	return p == TBG_PARSED_DONE;
 }
 
-/* A head with a status of 1xx says nothing to a module. False: too many, or 101. */
+/* Skips a head with a status of 1xx. False: too many, or 101. */
 static bool interim_drop(struct tbg_lookup *l)
 {
 	if (l->head.status == 101 || ++l->interims > TBG_INTERIMS_MAX)
@@ -209,7 +209,7 @@ static int take(struct tbg_lookup *l, size_t from)
 	return body_take(l, l->head.len);
 }
 
-/* The connection has ended: the answer with it, or one that was kept too long. */
+/* The connection has ended: either with the answer, or because it was kept too long. */
 static void ended(struct tbg_lookup *l)
 {
 	int err;
@@ -267,7 +267,7 @@ static void on_event(void *arg, uint32_t events)
 
 /* --- the request --------------------------------------------------------- */
 
-/* Nothing that would end a line, or be a second word of it. */
+/* No bytes that would end the line or its word. */
 static bool word(const char *text, size_t max)
 {
 	size_t len = strlen(text);
@@ -284,7 +284,7 @@ static unsigned int depth_of(const struct tbg_request *r)
 	const char *mark = tbg_module_command()->mark;
 	size_t len = strlen(mark);
 
-	/* a client may say anything */
+	/* a client may send any value */
 	return v && !strncmp(v, mark, len) && v[len] == '-' ? strtoul(v + len + 1, NULL, 10) : 0;
 }
 

@@ -2,7 +2,8 @@
 /*
  * toboggan-gateway: the process that runs programs (CGI) and modules for
  * toboggand, which starts it and speaks FastCGI to its pools. Ends when the
- * daemon does, however that ends. By hand, it serves one module (alone.c).
+ * daemon does, however that ends. Started by hand, it serves one module or
+ * folder of programs (standalone.c).
  */
 #include <errno.h>
 #include <signal.h>
@@ -62,7 +63,7 @@ static void on_command(void *arg, uint32_t events)
 		close(fd);
 }
 
-/* One for each connection of the daemon's, three for each program. */
+/* Descriptors: one for each connection of the daemon, three for each program. */
 static void files_raise(void)
 {
 	struct rlimit r;
@@ -87,7 +88,7 @@ static void on_signal(void *arg, uint32_t events)
 	tbg_loop_stop(the_loop);
 }
 
-/* Where the daemon decides when we end, signals that end us do not. */
+/* Under a daemon, which decides about the end, terminating signals are ignored. */
 static int signals_take(bool standalone)
 {
 	sigset_t set;
@@ -125,7 +126,7 @@ int main(int argc, char **argv)
 	tbg_privilege_close();
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	tbg_privilege_becomer();
-	tbg_filter_load(TBG_FILTER_GATEWAY);	/* the daemon has said why not */
+	tbg_filter_load(TBG_FILTER_GATEWAY);	/* the daemon has logged an error */
 	files_raise();
 	err = tbg_loop_open(&the_loop);
 	err = err ?: signals_take(standalone);

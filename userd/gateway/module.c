@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A worker process of a module. A crash, exit(), or a callback that takes too long,
- * ends the process; its last words answer the request at hand, and the pool starts
- * another worker (pool.c). What leaks is bounded: the worker retires when it has
- * grown, or has answered this many requests.
+ * ends the process; before, it answers the current request with an error, and the
+ * pool starts another worker (pool.c). Leaks are bounded: the worker retires when
+ * it has grown, or after a number of requests.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,10 +33,10 @@
 
 #define LINE_MAX_LEN	1024	/* bytes of a line in the log */
 #define STUCK_EXIT	75	/* exit status of one that ran out of time */
-#define WATCH_STEPS	8	/* looks at a callback in its time */
+#define WATCH_STEPS	8	/* checks of a callback within its time */
 #define WATCH_STACK	(64 << 10)
-#define LOOK_EVERY	16		/* requests between two looks at all that leaks */
-#define RESUMES_MAX	64		/* before others have their turn */
+#define LOOK_EVERY	16		/* requests between two checks for all leaks */
+#define RESUMES_MAX	64		/* before other events have their turn */
 
 static struct {
 	const struct tbg_pool_command *o;
@@ -45,14 +45,14 @@ static struct {
 	struct tbg_serve serve;
 	STAILQ_HEAD(, tbg_request) todo;
 	bool settling;
-	int again_fd;			/* an eventfd: there is more to do */
+	int again_fd;			/* an eventfd: more requests are to be resumed */
 	bool leaving;
 	int statm_fd;
-	long faults;			/* when it was last read */
-	rlim_t files;			/* that we may have open */
+	long faults;			/* page faults at the last check */
+	rlim_t files;			/* limit of descriptors */
 	unsigned int requests;
 	/* of the watch */
-	struct tbg_request *_Atomic current;	/* whose callback runs */
+	struct tbg_request *_Atomic current;	/* request whose callback runs */
 	_Atomic uint64_t entered_ns;	/* since when; NONE, TAKEN */
 	atomic_bool watched;
 	sem_t wanted;
@@ -73,8 +73,8 @@ const struct tbg_pool_command *tbg_module_command(void)
 /* --- the watch ----------------------------------------------------------- */
 
 /*
- * A thread looks at the time, so that no signal disturbs what the module waits
- * for. It is woken once for many callbacks, and not at all while there are none.
+ * A thread watches the time, so that no signal interrupts the module. It wakes
+ * up once for many callbacks, and not at all while there are none.
  */
 static void enter(struct tbg_request *r)
 {
@@ -89,12 +89,12 @@ static void leave(void)
 {
 	uint64_t was = atomic_exchange(&worker.entered_ns, NONE);
 
-	while (was == TAKEN)		/* the watch is about to end us */
+	while (was == TAKEN)		/* the watch is about to end the process */
 		pause();
 	worker.current = NULL;
 }
 
-/* Once. In a signal handler, so not by tbg_report(); but it waits for nobody either. */
+/* Logs once. In a signal handler, so not by tbg_report(); never waits. */
 static void last_words(unsigned int status, const char *why)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -106,10 +106,10 @@ static void last_words(unsigned int status, const char *why)
 	if (poll(&p, 1, 0) > 0 && write(STDERR_FILENO, "toboggan-gateway: ", 18) > 0 &&
 	    write(STDERR_FILENO, path, strlen(path)) > 0 &&
 	    write(STDERR_FILENO, why, strlen(why)) < 0)
-		return;			/* nobody to tell */
+		return;			/* there is no request */
 }
 
-/* Whether a callback runs, or has since we looked last. */
+/* Whether a callback runs, or has run since the last check. */
 static bool watch_look(uint64_t limit_ns)
 {
 	uint64_t now_ns = tbg_mono_ns();
@@ -142,7 +142,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/* It is for once: the signal that it raises ends us as it returns. */
+/* The handler runs once: the same signal, raised again, ends the process when it returns. */
 static void on_crash(int nr)
 {
 	last_words(502, ": crashed\n");
@@ -155,7 +155,7 @@ static void on_exit_call(void)
 		last_words(502, ": exit() in a callback\n");
 }
 
-/* Whatever the module's constructors have made of these signals. */
+/* Overrides what the module's constructors have done with these signals. */
 static int crash_open(void)
 {
 	static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS };
@@ -215,15 +215,15 @@ static void unmark(struct tbg_request *r)
 }
 
 /*
- * Requests may resume each other without end: what else has come is not to wait for
- * that. So one that has ended may have its turn later, and is not called meanwhile.
+ * Requests may resume each other without end, which must not delay other events. So
+ * the end of a request may be handled later, and it is not called meanwhile.
  */
 void tbg_requests_settle(void)
 {
 	unsigned int resumes = 0;
 	struct tbg_request *r;
 
-	if (worker.settling)		/* an end(), of one that is: its turn comes */
+	if (worker.settling)		/* called from an end(): handled in its turn */
 		return;
 	worker.settling = true;
 	while ((r = STAILQ_FIRST(&worker.todo)) && resumes < RESUMES_MAX) {
@@ -354,7 +354,7 @@ void tbg_module_log(struct tbg_request *r, const char *format, ...)
 
 /* --- requests ------------------------------------------------------------ */
 
-/* Of addresses; 0: any. Sanitizers have terabytes of them, for what they know of each byte. */
+/* Limit of address space; 0: none. Sanitizers reserve terabytes. */
 static uint64_t memory_max(void)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
@@ -365,9 +365,10 @@ static uint64_t memory_max(void)
 }
 
 /*
- * Pages of ours, against what we may have; then a fresh worker takes over. After
- * each request that has touched a new page: the next may need all that is left.
- * Those of threads of the module's own wait for the look at all.
+ * Whether the process has grown too much, so that a fresh worker must replace
+ * it. Checked after each request that has touched a new page: the next may need
+ * all that is left. Pages touched by the module's own threads are noticed at the
+ * check for all leaks.
  */
 static bool grown(bool all)
 {
@@ -386,7 +387,7 @@ static bool grown(bool all)
 	return strtoul(text, NULL, 10) * sysconf(_SC_PAGESIZE) > memory_max() / 4 * 3;
 }
 
-/* The same of descriptors but for the connections': what dup() returns is the lowest free. */
+/* The same for descriptors, apart from connections: dup() returns the lowest free one. */
 static bool crowded(void)
 {
 	int fd = dup(worker.serve.state_fd);
@@ -394,7 +395,7 @@ static bool crowded(void)
 
 	if (fd >= 0)
 		close(fd);
-	return used > worker.files / 4 * 3 + worker.serve.visits_nr;
+	return used > worker.files / 4 * 3 + worker.serve.connections_nr;
 }
 
 static void count(void)
@@ -490,12 +491,12 @@ static void on_gone(struct tbg_gateway_request *v)
 	tbg_lines_free(&r->early);
 	free(r);
 	count();
-	tbg_requests_settle();		/* whom end() has resumed */
+	tbg_requests_settle();		/* requests that end() has resumed */
 }
 
 /* --- its children -------------------------------------------------------- */
 
-/* Signals that are blocked here are for us, and how a child ends is no news of ours. */
+/* Signals blocked here are for the worker; ends of children are ignored. */
 static void on_fork(void)
 {
 	sigset_t none;
@@ -575,8 +576,8 @@ static void memory_limit(uint64_t bytes)
 }
 
 /*
- * To be woken by a request does not interrupt who has sent it: the daemon, which on the
- * same processor goes on to send the next, so that we run once for many.
+ * A request does not preempt its sender: on the same CPU the daemon continues to send
+ * the next one, and the worker runs once for many.
  */
 static void wait_for_turn(void)
 {

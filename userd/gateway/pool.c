@@ -2,8 +2,8 @@
 /*
  * Workers are forked, and become what the command says before they load or run
  * anything: another user, another root. One that dies is replaced, the sooner
- * the longer it has lived. What a dead worker leaves behind becomes our child,
- * and is killed too.
+ * the longer it has lived. Processes that a dead worker leaves become children
+ * of this process, and are killed, too.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,10 +32,10 @@
 
 #define TICK_MS		50
 #define SWEEP_MS	1000		/* for programs that have lost their keeper */
-#define BACKOFF_MS	50		/* after the first death, then twice that, */
+#define BACKOFF_MS	50		/* after the first death, then doubled, */
 #define BACKOFF_MAX_MS	1000
-#define UNFIT_MS	5000		/* after one that could not begin */
-#define STEADY_NS	(10 * 1000000000ull)	/* alive for this long: it works */
+#define UNFIT_MS	5000		/* after one that could not start */
+#define STEADY_NS	(10 * 1000000000ull)	/* alive for this long: it works reliably */
 
 struct worker {
 	pid_t pid;			/* 0: none */
@@ -51,7 +51,7 @@ struct pool {
 	int listen_fd;
 	bool closing;
 	struct worker workers[TBG_MODULE_WORKERS_MAX];
-	struct worker old[TBG_MODULE_WORKERS_MAX];	/* retiring; their places are taken */
+	struct worker old[TBG_MODULE_WORKERS_MAX];	/* retiring workers that were replaced */
 };
 
 static struct {
@@ -63,13 +63,13 @@ static struct {
 		uid_t uid;
 		gid_t gid;
 		char chroot[TBG_POOL_COMMAND_PATH];
-	} *known;			/* what the daemon's start has named */
+	} *known;			/* users and chroots named at the daemon's start */
 	unsigned int known_nr;
 } all;
 
 /* --- a worker ------------------------------------------------------------ */
 
-/* Paths are said as from outside; inside of a chroot they begin below it. */
+/* Paths are given as seen from outside; inside a chroot they begin below it. */
 static void rebase(struct tbg_pool_command *o)
 {
 	size_t len = strlen(o->chroot);
@@ -124,7 +124,7 @@ static void worker_main(struct tbg_pool_command *o, int listen_fd, int state_fd,
 		signal(i, SIG_DFL);
 	signal(SIGPIPE, SIG_IGN);
 	err = become(o);
-	/* after the change of user, which takes it back */
+	/* after the change of user, which resets it */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(0);
@@ -149,7 +149,10 @@ static void state_forget(struct worker *w)
 	w->state_fd = -1;
 }
 
-/* First that it serves; then that its place is free for another: it finishes what it has. */
+/*
+ * A worker reports first that it serves, later that it retires: it finishes its requests,
+ * and another takes its place.
+ */
 static void on_state(void *arg, uint32_t events)
 {
 	struct worker *w = arg;
@@ -157,7 +160,7 @@ static void on_state(void *arg, uint32_t events)
 	struct pool *p = LIST_FIRST(&all.pools);
 
 	if (read(w->state_fd, &c, 1) <= 0) {
-		state_forget(w);	/* SIGCHLD tells the rest */
+		state_forget(w);	/* SIGCHLD reports the rest */
 		return;
 	}
 	if (w->unfit) {
@@ -219,7 +222,10 @@ static bool pool_empty(const struct pool *p)
 	return true;
 }
 
-/* Nobody will serve them for a while: a connection that ends says so at once. */
+/*
+ * No worker will serve them for a while: closes waiting connections, so that clients know
+ * at once.
+ */
 static void turn_away(const struct pool *p)
 {
 	int fd;
@@ -270,7 +276,7 @@ static void worker_died(struct pool *p, struct worker *w, int status)
 	char c;
 
 	if (w->unfit && w->state_fd >= 0 && read(w->state_fd, &c, 1) == 1)
-		w->unfit = false;	/* it has served, if not for long */
+		w->unfit = false;	/* it has served, even if not for long */
 	state_forget(w);
 	w->pid = 0;
 	if (now_ns - w->started_ns > STEADY_NS)
@@ -309,7 +315,7 @@ static bool is_worker(pid_t pid)
 	return worker_of(pid, &p);
 }
 
-/* Of a keeper that its program has killed, nothing tells us. */
+/* A keeper that was killed by its program sends no report: looks for such programs. */
 static void on_sweep(void *arg, uint64_t now_ns)
 {
 	tbg_children_kill(all.proc_fd, is_worker);
@@ -324,7 +330,7 @@ static void reap(void)
 
 	while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
 		w = worker_of(pid, &p);
-		if (w && WIFSTOPPED(status))	/* its own watch has stopped too */
+		if (w && WIFSTOPPED(status))	/* its own watch was stopped, too */
 			kill(pid, SIGKILL);
 		else if (w)
 			worker_died(p, w, status);
@@ -344,8 +350,9 @@ static void on_child(void *arg, uint32_t events)
 /* --- commands ------------------------------------------------------------ */
 
 /*
- * The daemon is not root any more: whoever has taken it over must not become
- * anybody through us, but those whom the administrator has named at the start.
+ * The daemon is no longer root: an attacker who controls it must not get the
+ * rights of users through this process, except those named by the
+ * administrator at the start.
  */
 static bool allowed(const struct tbg_pool_command *o)
 {
@@ -392,7 +399,7 @@ static void pool_open(const struct tbg_pool_command *o, int listen_fd)
 	pool_tick(p, tbg_mono_ns());
 }
 
-/* Its workers finish what they have, and are not replaced. */
+/* Its workers finish their requests, and are not replaced. */
 static void pool_close(uint32_t id)
 {
 	struct pool *p;
@@ -410,7 +417,7 @@ static void pool_close(uint32_t id)
 	}
 }
 
-/* We need not be root where no pool is another user's than the daemon's. */
+/* Drops root if no pool needs another user than the daemon's. */
 static void settle_down(const struct tbg_pool_command *o)
 {
 	struct tbg_identity id = { .change = !geteuid(), .uid = o->uid,
@@ -458,7 +465,7 @@ int tbg_pools_open(struct tbg_loop *l)
 	all.proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);	/* a worker's, from before it is one */
+	sigaddset(&set, SIGTERM);	/* for workers, from before they are forked */
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);

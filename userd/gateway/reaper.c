@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The keeper is forked, never executed: it is small and shares the gateway's
- * pages. It ends when the gateway does, however that ends, since it then sees
- * the end of its control socket.
+ * The keeper is forked without exec(): it is small and shares the gateway's
+ * pages. It ends when the gateway ends in any way, because its control socket
+ * is closed then.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +22,8 @@
 
 #include "gateway/reaper.h"
 
-#define FILES		1024	/* descriptors of a program, as everywhere */
-#define CANNOT_RUN	127	/* exit status, as a shell's */
+#define FILES		1024	/* limit of descriptors of a program, the usual one */
+#define CANNOT_RUN	127	/* exit status, as of a shell */
 
 enum { IN, OUT, ERR, STREAMS };
 
@@ -57,7 +57,10 @@ static void limits(const struct tbg_program *p)
 	limit(RLIMIT_NOFILE, FILES, FILES);
 }
 
-/* Those that the C library keeps for itself too, which posix_spawn() ignores. */
+/*
+ * Resets signal handlers, including those internal to the C library, which posix_spawn()
+ * omits.
+ */
 static void signals_reset(void)
 {
 	static const uint64_t none_of_it[8];	/* the kernel's struct sigaction */
@@ -105,7 +108,7 @@ int tbg_children_kill(int proc_fd, bool (*spared)(pid_t pid))
 	for (char *at = text, *end;; at = end) {
 		long pid = strtol(at, &end, 10);
 
-		/* the last number may be cut off where the text is */
+		/* the last number may be truncated with the text */
 		if (end == at || (n == sizeof(text) - 1 && !*end))
 			return nr;
 		if (!spared || !spared(pid))
@@ -123,7 +126,7 @@ void tbg_children_end(int proc_fd)
 			   errno == EINTR));
 }
 
-/* Reaps; whether the program is among them. */
+/* Reaps children; whether the program is among them. */
 static bool program_ended(pid_t program, struct tbg_reaper_report *ret)
 {
 	struct rusage used;
@@ -161,14 +164,14 @@ static void keep(pid_t program, int control, int signal_fd, int proc_fd)
 		if (p[0].revents)
 			break;
 	}
-	kill(-program, SIGKILL);	/* all there is, where there is no /proc */
+	kill(-program, SIGKILL);	/* all that is possible without /proc */
 	tbg_children_end(proc_fd);
 	send(control, &report, sizeof(report), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /*
- * Leaves the keeper its control socket, the streams and /proc, which is
- * returned: they go to where nothing else is, and all below is closed.
+ * Keeps the control socket, the streams and /proc (returned) at high
+ * descriptors, and closes all others.
  */
 static int descriptors_move(const struct tbg_program *p, struct streams *s)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a module answers. Until its first callback returns, head and body are
- * kept: an answer that is complete by then gets its length, and one that a crash
- * interrupts has not begun.
+ * Answers of modules. Until the first callback returns, head and body are
+ * buffered: an answer that is complete by then gets a length, and an answer
+ * interrupted by a crash has not begun.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "module.h"
 
-/* Fields that say how a message is framed, or that another function sets. */
+/* Fields about framing, or those that another function sets. */
 static bool field_ours(const char *name)
 {
 	return tbg_name_in(tbg_name_of((struct tbg_slice){ name, strlen(name) }),
@@ -49,7 +49,7 @@ int tbg_response_cache(struct tbg_request *r, unsigned int seconds)
 	return tbg_response_field(r, "Cache-Control", text);
 }
 
-/* Tags of one answer stand on one line, with a space between. */
+/* Tags of one answer are on one line, separated by spaces. */
 int tbg_response_tag(struct tbg_request *r, const char *tag)
 {
 	if (!*tag || strpbrk(tag, " \t,") || !tbg_value_valid(tag, strlen(tag)))
@@ -83,7 +83,7 @@ void tbg_response_end(struct tbg_request *r)
 	tbg_request_mark(r);
 }
 
-/* A Location without a status is the daemon's to make one of. */
+/* For a Location without a status the daemon chooses the status. */
 static void status_give(struct tbg_request *r, struct tbg_lines *head)
 {
 	struct tbg_slice v;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a module may ask of its request. What has to be decoded is decoded when
- * it is asked for, and kept with the request.
+ * What a module can read of its request. Values are decoded at the first use
+ * and kept with the request.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "module.h"
 #include "http/token.h"
 
-#define NAME_MAX_LEN 256	/* bytes of a field's name that one may ask for */
+#define NAME_MAX_LEN 256	/* maximum length of a field's name */
 
 char *tbg_request_alloc(struct tbg_request *r, size_t size)
 {
@@ -61,7 +61,7 @@ const char *tbg_request_remote(const struct tbg_request *r)
 	return tbg_gateway_request_param(r->v, "REMOTE_ADDR");
 }
 
-/* Two fields have variables of their own (RFC 3875 4.1.2, 4.1.3). */
+/* Two fields have special variables (RFC 3875 4.1.2, 4.1.3). */
 const char *tbg_request_field(const struct tbg_request *r, const char *name)
 {
 	char variable[NAME_MAX_LEN + 8] = "HTTP_";
@@ -89,7 +89,10 @@ static const char *text_keep(struct tbg_request *r, const char *b, size_t len)
 	return ret;
 }
 
-/* RFC 6265 4.2.1, and as servers read it: pairs with ';' between, quotes off. */
+/*
+ * Cookies by RFC 6265 4.2.1, as servers usually parse them: pairs separated by ';',
+ * quotes removed.
+ */
 const char *tbg_request_cookie(struct tbg_request *r, const char *name)
 {
 	const char *at = tbg_gateway_request_param(r->v, "HTTP_COOKIE");
@@ -117,8 +120,8 @@ const char *tbg_request_cookie(struct tbg_request *r, const char *name)
 }
 
 /*
- * len bytes of a form, decoded into ret[len + 1]; what is no escape stays, and so does
- * %00, behind which a text in C would end.
+ * Decodes len bytes of a form into ret[len + 1]. Invalid escapes are kept, and so is
+ * %00, which would end a C string.
  */
 static size_t form_decode(const char *b, size_t len, char *ret)
 {

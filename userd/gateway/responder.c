@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Connections, records and their order. A request lives as long as its connection
- * and serves one request after the other; the answerer sees each of them begin
- * and go. A callback may end the request that it is called for: whoever calls one
- * holds it meanwhile.
+ * Connections, records and their order. A struct tbg_gateway_request lives as
+ * long as its connection and serves one request after the other; the answerer
+ * sees the begin and the end of each. A callback may end its own request, so
+ * callers hold a reference during the call.
  */
 #include <errno.h>
 #include <signal.h>
@@ -21,7 +21,7 @@
 #include "gateway/responder.h"
 
 #define RECEIVE   (128 << 10)	/* bytes at a time */
-#define FAIL_ROOM 200		/* bytes of a failure's record */
+#define FAIL_ROOM 200		/* bytes of the record for a failure */
 
 static void on_listener(void *arg, uint32_t events);
 
@@ -30,7 +30,7 @@ static size_t bytes_left(const struct tbg_bytes *b)
 	return b->l.len - b->off;
 }
 
-/* Descriptors had run out. */
+/* Whether descriptors had run out. */
 static void listen_again(struct tbg_serve *s)
 {
 	if (!s->listening)
@@ -71,18 +71,18 @@ static void release(struct tbg_gateway_request *v)
 	if (--v->holds || !v->dead)
 		return;
 	LIST_REMOVE(v, link);
-	s->visits_nr--;
+	s->connections_nr--;
 	request_forget(v);
 	tbg_lines_free(&v->values);
 	tbg_lines_free(&v->out.l);
 	free(v);
 	if (!s->retiring)
 		listen_again(s);
-	else if (!s->visits_nr)
+	else if (!s->connections_nr)
 		tbg_loop_stop(s->loop);
 }
 
-/* The answerer is done with it, or has nobody to answer any more. */
+/* The answerer is done with it, or the request was aborted. */
 static void gone(struct tbg_gateway_request *v)
 {
 	bool known = v->known && !v->ended;
@@ -105,7 +105,7 @@ static void drop(struct tbg_gateway_request *v)
 	release(v);
 }
 
-/* What the loop is to tell us of. */
+/* Sets the events that the loop polls for. */
 static void wait_for(struct tbg_gateway_request *v)
 {
 	uint32_t events = 0;
@@ -148,7 +148,7 @@ static bool record(struct tbg_gateway_request *v, uint8_t type, const void *b, s
 {
 	if (v->dead || v->closing || v->out.l.failed)
 		return false;
-	if (v->out.off > TBG_GATEWAY_REQUEST_OUT / 2) {	/* what was sent makes room */
+	if (v->out.off > TBG_GATEWAY_REQUEST_OUT / 2) {	/* sent bytes make room */
 		v->out.l.len -= v->out.off;
 		memmove(v->out.l.text, v->out.l.text + v->out.off, v->out.l.len);
 		v->out.off = 0;
@@ -184,9 +184,9 @@ void tbg_gateway_request_flush(struct tbg_gateway_request *v)
 }
 
 /*
- * A connection that waits for a request is not simply closed: one may be on its
- * way. The daemon cannot send any more from here on, and what it has sent
- * before is still answered.
+ * Retires a connection that waits for a request. It is not closed at once,
+ * because a request may be under way: the daemon cannot send any more from now
+ * on, and what it has sent before is answered.
  */
 static void retire(struct tbg_gateway_request *v)
 {
@@ -196,7 +196,7 @@ static void retire(struct tbg_gateway_request *v)
 		shutdown(v->fd, SHUT_RD);
 }
 
-/* The end of a request; the connection waits for the next, or ends too. */
+/* Ends a request; the connection waits for the next one, or is closed. */
 static void end(struct tbg_gateway_request *v, uint32_t exit_status, uint8_t status)
 {
 	uint8_t last[2 * TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY];
@@ -208,7 +208,7 @@ static void end(struct tbg_gateway_request *v, uint32_t exit_status, uint8_t sta
 	tbg_lines_put(&v->out.l, last, sizeof(last));
 	v->closing = !v->keep || v->out.l.failed;
 	v->served = true;
-	/* before the daemon hears that it may send the next one, but not amid a body */
+	/* before the daemon learns that it may send the next one, but not within a body */
 	if (v->s->retiring && (v->input_over || !tbg_gateway_request_param(v, "CONTENT_LENGTH")))
 		retire(v);
 	flush(v);
@@ -240,7 +240,7 @@ static void cut(struct tbg_gateway_request *v)
 	release(v);
 }
 
-/* An answer as a marked record: the daemon puts a page of its own in its place. */
+/* Answers with a marked record, which the daemon replaces by an error page. */
 static size_t fail_record(const struct tbg_gateway_request *v, unsigned int status,
 			  uint8_t ret[FAIL_ROOM])
 {
@@ -396,7 +396,7 @@ static bool on_stdin(struct tbg_gateway_request *v, const struct tbg_fcgi_record
 	return true;
 }
 
-/* We have one value to tell who asks for it: one request at a time on a connection. */
+/* Answers GET_VALUES. There is one value to report: one request at a time on a connection. */
 static void on_values(struct tbg_gateway_request *v, const struct tbg_fcgi_record *r)
 {
 	static const char name[] = "FCGI_MPXS_CONNS";
@@ -428,12 +428,12 @@ static void on_management(struct tbg_gateway_request *v, const struct tbg_fcgi_r
 		return;
 	}
 	if (r->left)
-		return;			/* once a record is enough */
+		return;			/* once for each record is enough */
 	tbg_fcgi_record_unknown(b, r->type);
 	tbg_lines_put(&v->out.l, b, sizeof(b));
 }
 
-/* False: no server should have been sent this. */
+/* Handles a record. False: the daemon must not send it. */
 static bool on_record(struct tbg_gateway_request *v, const struct tbg_fcgi_record *r)
 {
 	if (!r->id) {
@@ -443,7 +443,7 @@ static bool on_record(struct tbg_gateway_request *v, const struct tbg_fcgi_recor
 	if (r->type == TBG_FCGI_RECORD_BEGIN)
 		return on_begin(v, r);
 	if (!v->begun || r->id != v->id)
-		return true;		/* of a request that has been answered */
+		return true;		/* belongs to a request that was answered */
 	switch (r->type) {
 	case TBG_FCGI_RECORD_PARAMS:
 		return on_params(v, r);
@@ -474,7 +474,10 @@ static void feed(struct tbg_gateway_request *v, const uint8_t *b, size_t len)
 	}
 }
 
-/* What it has asked for in whole is still answered: we have retired, or it writes no more. */
+/*
+ * Answers complete requests, after the responder has retired or the daemon has stopped
+ * writing.
+ */
 static void input_end(struct tbg_gateway_request *v)
 {
 	if (v->begun && !v->input_over) {
@@ -517,7 +520,7 @@ static void on_connection(void *arg, uint32_t events)
 
 /* --- connections --------------------------------------------------------- */
 
-/* Ours and the daemon's: the name of the socket is anybody's to try. */
+/* Accepts only root, our own user and the daemon's: anyone may know the name of the socket. */
 static bool peer_allowed(const struct tbg_serve *s, int fd)
 {
 	struct ucred who;
@@ -544,7 +547,7 @@ static void request_new(struct tbg_serve *s, int fd)
 		return;
 	}
 	LIST_INSERT_HEAD(&s->visits, v, link);
-	s->visits_nr++;
+	s->connections_nr++;
 }
 
 static void on_listener(void *arg, uint32_t events)
@@ -556,14 +559,14 @@ static void on_listener(void *arg, uint32_t events)
 		request_new(s, fd);
 	} else if (errno == EMFILE || errno == ENFILE) {
 		listen_not(s);
-		if (!s->visits_nr)	/* whose end would have us listen again */
+		if (!s->connections_nr)	/* whose end would resume accepting */
 			tbg_serve_retire(s);
 		else if (s->answerer->full)
 			s->answerer->full(s);
 	}
 }
 
-/* Nobody to tell: it ends, or has. */
+/* The daemon cannot be informed: it is ending, or has ended. */
 static void tell(const struct tbg_serve *s)
 {
 	if (write(s->state_fd, "", 1) < 0)
@@ -604,10 +607,10 @@ void tbg_serve_retire(struct tbg_serve *s)
 	tell(s);
 	for (struct tbg_gateway_request *v = LIST_FIRST(&s->visits); v; v = next) {
 		next = LIST_NEXT(v, link);
-		/* a new one is made for a request, which is still served */
+		/* a new connection was made for a request, which is still served */
 		if (v->served && !v->begun && !v->closing)
 			retire(v);
 	}
-	if (!s->visits_nr)
+	if (!s->connections_nr)
 		tbg_loop_stop(s->loop);
 }

@@ -86,7 +86,7 @@ struct tbg_serve {
 	bool listening;
 	uid_t daemon;
 	LIST_HEAD(, tbg_gateway_request) visits;
-	unsigned int visits_nr;
+	unsigned int connections_nr;
 	bool retiring;			/* no further requests are accepted */
 };
 

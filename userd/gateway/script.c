@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * openat2(RESOLVE_BENEATH) decides for each part of the path, so that neither
- * an encoding nor a symbolic link leads out. Between that and the execution only
- * somebody who may write to the folder can change what is there.
+ * openat2(RESOLVE_BENEATH) checks each component of the path, so that neither an
+ * encoding nor a symbolic link leads out of the folder. Between this check and
+ * the execution only users with write access to the folder can change the
+ * program.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 
 #define RACE_TRIES 8	/* openat2 gives EAGAIN when a rename races with ".." */
 
-/* Mode of what a path leads to, or negative errno. */
+/* The file mode at a path, or negative errno. */
 static int mode_of(int folder_fd, const char *path, int *ret_access)
 {
 	struct open_how how = {
@@ -42,7 +43,10 @@ static int mode_of(int folder_fd, const char *path, int *ret_access)
 	return err ?: (int)(st.st_mode & S_IFMT);
 }
 
-/* A program that writes its own status line cannot be held to any rule. */
+/*
+ * Refuses non-parsed-header programs: they write their own status line, which cannot be
+ * checked.
+ */
 static bool raw(const char *name)
 {
 	const char *slash = strrchr(name, '/');

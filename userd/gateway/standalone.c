@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The socket is a path that the web server is told too. Who may connect is what
- * serve.c says: root, and whoever runs this; so it is run as the web server's
- * user, and that one's rights are what modules and programs have.
+ * The socket is a path that is configured in the web server, too. responder.c
+ * accepts connections of root and of our own user; so this process runs as the
+ * web server's user, and modules and programs have that user's rights.
  */
 #include "gateway/standalone.h"
 
@@ -53,10 +53,10 @@ static int listener_open(const char *path)
 	}
 	strcpy(a.sun_path, path);
 	if (!connect(fd, (struct sockaddr *)&a, sizeof(a))) {
-		errno = EADDRINUSE;	/* somebody serves it */
+		errno = EADDRINUSE;	/* another process serves it */
 		goto fail;
 	}
-	/* nobody does; but the same is said of what is no socket */
+	/* no process does; but the error is the same for a file that is no socket */
 	if (errno == ECONNREFUSED && !lstat(path, &st) && S_ISSOCK(st.st_mode))
 		unlink(path);
 	if (!bind(fd, (struct sockaddr *)&a, sizeof(a)) && !listen(fd, BACKLOG)) {
@@ -84,7 +84,7 @@ static bool path_take(struct tbg_pool_command *o, const char *word)
 	return ok;
 }
 
-/* Defaults are values as a configuration has them: each of them can be read. */
+/* Defaults are texts as in a configuration, and always parse. */
 static void programs_take(struct tbg_pool_command *o)
 {
 	unsigned int cpu_ms = 0;

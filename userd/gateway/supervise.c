@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The listening sockets are ours, so that a gateway which dies loses no request
- * that waits: the next one gets the same sockets. They have names in the
- * abstract namespace, which leave nothing behind; who may connect is decided by
- * the gateway, by the peer's user.
+ * The daemon owns the listening sockets, so that no waiting request is lost if
+ * the gateway dies: its successor gets the same sockets. Their names are in the
+ * abstract namespace, which leaves no files behind; the gateway checks the
+ * peer's user.
  */
 #include "gateway/supervise.h"
 
@@ -28,7 +28,7 @@
 
 #define BINARY		"toboggan-gateway"	/* beside toboggand */
 #define BACKLOG		4096
-#define END_MS		2000		/* for it to end what it runs */
+#define END_MS		2000		/* for the gateway to end its processes */
 
 struct pool {
 	LIST_ENTRY(pool) link;
@@ -74,7 +74,10 @@ static void fd_close(int *fd)
 	*fd = -1;
 }
 
-/* listen_fd -1: none goes with it. What cannot be told is told to the next. */
+/*
+ * listen_fd -1: none is sent along. A command that cannot be sent is sent to the next
+ * process.
+ */
 static void command_send(struct tbg_gateway *g, const struct tbg_pool_command *o, int listen_fd)
 {
 	union {
@@ -96,7 +99,7 @@ static void command_send(struct tbg_gateway *g, const struct tbg_pool_command *o
 		fd_close(&g->fd);
 }
 
-/* How a module reaches us: by the first listener, from this machine. */
+/* The address for fetches of modules: the first listener, from this machine. */
 static void fetch_address(const struct sockaddr_storage *listener, struct sockaddr_storage *ret)
 {
 	struct sockaddr_in6 *six = (struct sockaddr_in6 *)ret;
@@ -154,7 +157,7 @@ static bool binary_path(char *ret, size_t size)
 	return true;
 }
 
-/* Standard input and output are nobody's, standard error is our log. */
+/* Standard input and output are /dev/null, standard error is the daemon's. */
 static int spawn(const char *path, int fd, pid_t *ret)
 {
 	char *argv[] = { BINARY, NULL };
