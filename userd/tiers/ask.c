@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Test runs of the programs that answer, see ask.h.
- */
+/* Test runs of programs, see ask.h. */
 #include "tiers/ask.h"
 
 #include <arpa/inet.h>
@@ -17,21 +15,21 @@
 #include "tiers/sock.h"
 #include "tiers/wire.h"
 
-#define LOOPBACK 1		/* its index, in every namespace */
+#define LOOPBACK 1		/* the ifindex of lo in every namespace */
 
 /*
- * A frame of this size has a page of memory, and no reply to it is cut to
- * what a small one's client may have room for (tbg_reply_true()).
+ * A frame of this size occupies a page, so that no reply is limited by the
+ * size of a small buffer (tbg_reply_true()).
  */
 #define FRAME_BYTES 3072
 
-/* What is too long is as wrong with one byte more as with any number. */
+/* For a request that is too long, one byte more than the maximum suffices. */
 static size_t asked_len(const struct tbg_question *q)
 {
 	return q->len <= TBG_REQ_MAX ? q->len : TBG_REQ_MAX + 1;
 }
 
-/* The program's answer to a frame with that context. */
+/* Runs the program on a frame with this context; returns its result. */
 static int run(int fd, const uint8_t frame[FRAME_BYTES], struct __sk_buff *ctx)
 {
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame, .data_size_in = FRAME_BYTES,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Attaching to TC hooks, and finding what a dead daemon left on them. A daemon
- * is dead when its tbg_tail program array is empty: the kernel clears it with
- * the last user's descriptor. Called by interfaces.c and main.c; knows nothing of flows.
+ * Attaches to TC hooks, and finds programs of dead daemons there. A daemon is dead if
+ * its program array tbg_tail is empty: the kernel clears it when the last descriptor is
+ * closed. Called by interfaces.c and main.c; knows nothing about flows.
  */
 #include "tiers/attach.h"
 
@@ -26,15 +26,15 @@
 #define TBG_BEFORE	8	/* BPF_F_BEFORE */
 
 /*
- * clsact: our filters are found by priority and a small range of handles, before all of
- * usual priorities, whose verdicts may be final. The second priority says that the qdisc
- * is ours too, so that whoever comes after a crash knows whether to remove it.
+ * clsact: our filters have this priority, before all usual ones, whose verdicts may be
+ * final, and a small range of handles. The second priority marks that a daemon has
+ * created the qdisc, so that after a crash it is known whether to remove it.
  */
 #define TBG_TC_PRIORITY	     1
 #define TBG_TC_PRIORITY_OWN  2
 #define TBG_TC_HANDLES	     64
 
-#define TBG_PROGS_MAX 64	/* programs on one tcx hook that we look at */
+#define TBG_PROGS_MAX 64	/* programs on one tcx hook that are examined */
 
 static const char *const prog_names[TBG_HOOK_NR] = {
 	[TBG_HOOK_INGRESS] = "tbg_ingress",
@@ -91,8 +91,9 @@ static bool prog_named(int prog_fd, const char *name)
 }
 
 /*
- * Whether a program is ours and its daemon gone. Both directions have the tail
- * array among their maps (wire.c binds it to the one that does not use it).
+ * Whether a program is one of ours, with a dead daemon. The programs of both
+ * directions have the array among their maps (wire.c binds it to the one that
+ * does not use it).
  */
 static bool daemon_is_dead(int prog_fd)
 {
@@ -123,7 +124,7 @@ uint32_t tbg_prog_id(int prog_fd)
 	return bpf_obj_get_info_by_fd(prog_fd, &info, &len) ? 0 : info.id;
 }
 
-/* The interface that a link is on, wherever that is, and its program; 0: on none any more. */
+/* The interface that a link is attached to, in any namespace, and its program; 0: detached. */
 static int link_at(int link_fd, uint32_t *ret_prog_id)
 {
 	struct bpf_link_info info = {};
@@ -132,10 +133,10 @@ static int link_at(int link_fd, uint32_t *ret_prog_id)
 	if (bpf_obj_get_info_by_fd(link_fd, &info, &len))
 		return -errno;
 	*ret_prog_id = info.prog_id;
-	return info.xdp.ifindex;	/* tcx, as newer headers call it, begins alike */
+	return info.xdp.ifindex;	/* the tcx member of newer headers has the same layout */
 }
 
-/* Off the hook, in whatever namespace the interface is now. */
+/* Detaches the link, in whatever namespace the interface is now. */
 static void link_remove(struct tbg_attachment *a, enum tbg_hook hook)
 {
 	bpf_link_detach(a->link_fd[hook]);
@@ -146,8 +147,9 @@ static void link_remove(struct tbg_attachment *a, enum tbg_hook hook)
 }
 
 /*
- * Nobody but who looks for a link takes its program off; but it ends with us, unless it is
- * pinned. -ENOLINK: it must outlive us and cannot.
+ * Attaches by a link, which other tools do not remove by mistake; but it ends with the
+ * daemon unless it is pinned. -ENOLINK: it must outlive the daemon, and pinning is
+ * impossible.
  */
 static int attach_link(struct tbg_attachment *a, enum tbg_hook hook)
 {
@@ -168,8 +170,8 @@ static int attach_link(struct tbg_attachment *a, enum tbg_hook hook)
 }
 
 /*
- * Before all that is there. One that is there already has stayed, while the interface
- * was in another namespace.
+ * Attaches before all others. The program may be attached already, if the interface
+ * was in another namespace for a time.
  */
 static int attach_tcx(struct tbg_attachment *a, enum tbg_hook hook)
 {
@@ -188,7 +190,7 @@ static int attach_tcx(struct tbg_attachment *a, enum tbg_hook hook)
 	return err;
 }
 
-/* With a's priority, at the first handle that is free. */
+/* Attaches with a's priority, at the first free handle. */
 static int attach_clsact(struct tbg_attachment *a, enum tbg_hook hook)
 {
 	LIBBPF_OPTS(bpf_tc_hook, h, .ifindex = a->ifindex,
@@ -225,7 +227,7 @@ static void detach_one(struct tbg_attachment *a, enum tbg_hook hook)
 	bpf_tc_detach(&h, &opts);
 }
 
-/* Whether a daemon has made the qdisc, by a filter of its: who is last removes it. */
+/* Whether a daemon has created the qdisc, marked by a filter: the last daemon removes it. */
 static bool is_own_qdisc(int ifindex)
 {
 	for (int i = 0; i < TBG_HOOK_NR * TBG_TC_HANDLES; i++) {
@@ -240,7 +242,7 @@ static bool is_own_qdisc(int ifindex)
 	return false;
 }
 
-/* Once nobody has a filter there. */
+/* Removes the qdisc if it has no filters. */
 static void remove_own_qdisc(const struct tbg_attachment *a)
 {
 	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = a->ifindex,
@@ -300,7 +302,7 @@ static int attach_both(struct tbg_attachment *a)
 	return try_clsact(a);
 }
 
-/* Of no programs, and no links. */
+/* An attachment without programs and links. */
 static struct tbg_attachment attachment(int ifindex)
 {
 	return (struct tbg_attachment){
@@ -350,7 +352,7 @@ static int has_tcx(const struct tbg_attachment *a, enum tbg_hook hook)
 	return 0;
 }
 
-/* Whether there is anything on the hook; what is first there: 0: no BPF program. */
+/* Whether there is anything on the hook; *ret: id of the first program, 0: no BPF program. */
 static bool first_on(const struct tbg_attachment *a, enum tbg_hook hook, uint32_t *ret_id)
 {
 	uint32_t ids[TBG_PROGS_MAX], nr = TBG_PROGS_MAX, flags;
@@ -373,7 +375,10 @@ const char *tbg_attach_behind(const struct tbg_attachment *a)
 		if (a->prog_fd[hook] < 0 || !first_on(a, hook, &id))
 			continue;
 		ours = id == tbg_prog_id(a->prog_fd[hook]);
-		/* another daemon's lets all go on to ours; who is not root cannot tell */
+		/*
+		 * another daemon's program lets all packets continue to ours; without
+		 * root, unknown
+		 */
 		fd = ours || !id ? -1 : bpf_prog_get_fd_by_id(id);
 		if (fd >= 0) {
 			ours = prog_named(fd, prog_names[hook]);
@@ -399,7 +404,7 @@ static int has_clsact(const struct tbg_attachment *a, enum tbg_hook hook)
 	return !err && opts.prog_id == id;
 }
 
-/* Whether a hook still has our program: 1 or 0; -1: cannot tell. */
+/* Whether a hook still has our program: 1 or 0; -1: unknown. */
 static int has_prog(const struct tbg_attachment *a, enum tbg_hook hook)
 {
 	if (a->prog_fd[hook] < 0)
@@ -409,7 +414,7 @@ static int has_prog(const struct tbg_attachment *a, enum tbg_hook hook)
 	return a->tcx ? has_tcx(a, hook) : has_clsact(a, hook);
 }
 
-/* One hook beside the other, that is there: a qdisc of ours stays ours. */
+/* Attaches to one hook while the other is attached: the mark of our qdisc is kept. */
 static int attach_one(struct tbg_attachment *a, enum tbg_hook hook)
 {
 	return a->tcx ? attach_tcx(a, hook) : attach_clsact(a, hook);
@@ -428,7 +433,7 @@ int tbg_attach_again(struct tbg_attachment *a)
 	if (has[TBG_HOOK_INGRESS] + has[TBG_HOOK_EGRESS] == 1)
 		err = attach_one(a, has[TBG_HOOK_INGRESS] ? TBG_HOOK_EGRESS :
 							    TBG_HOOK_INGRESS);
-	/* both anew: one that is left would translate twice */
+	/* attach both again: one that is left would translate twice */
 	for (int hook = 0; lost && err && hook < TBG_HOOK_NR; hook++)
 		if (has[hook] || a->link_fd[hook] >= 0)
 			detach_one(a, hook);
@@ -442,7 +447,7 @@ void tbg_detach(struct tbg_attachment *a)
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 
-	/* answers stop first, then the translation of what is sent */
+	/* stop answers first, then the translation of sent segments */
 	detach_one(a, TBG_HOOK_INGRESS);
 	detach_one(a, TBG_HOOK_EGRESS);
 	remove_own_qdisc(a);
@@ -461,7 +466,7 @@ struct tbg_left {
 	LIST_ENTRY(tbg_left) link;
 	struct tbg_attachment at;	/* on one hook */
 	enum tbg_hook hook;
-	int flows_fd;			/* of its connections; -1: there is none */
+	int flows_fd;			/* map of its flows; -1: none */
 	uint32_t flows_id;		/* 0: there is none */
 	bool needed;
 };
@@ -474,7 +479,7 @@ static uint32_t map_id(int map_fd)
 	return bpf_obj_get_info_by_fd(map_fd, &info, &len) ? 0 : info.id;
 }
 
-/* Whether it is in the list, by its link. */
+/* Whether the list contains it, compared by link. */
 static bool left_has(const struct tbg_left_list *list, int ifindex, enum tbg_hook hook, uint32_t id)
 {
 	const struct tbg_left *l;
@@ -486,7 +491,7 @@ static bool left_has(const struct tbg_left_list *list, int ifindex, enum tbg_hoo
 	return false;
 }
 
-/* Closes what is left, wherever it was. */
+/* Closes its descriptors. */
 static void left_free(struct tbg_left *l)
 {
 	if (l->at.link_fd[l->hook] >= 0)
@@ -501,7 +506,8 @@ static void left_free(struct tbg_left *l)
 }
 
 /*
- * Adds the program with this id, that is at there, if its daemon is dead; NULL: it is not.
+ * Adds the program with this id, attached as `there` says, if its daemon is dead; NULL:
+ * it is not.
  */
 static struct tbg_left *left_add(struct tbg_left_list *list, const struct tbg_attachment *there,
 				 enum tbg_hook hook, uint32_t id)
@@ -529,7 +535,7 @@ static struct tbg_left *left_add(struct tbg_left_list *list, const struct tbg_at
 	return l;
 }
 
-/* The link that a program is on a hook by, of whatever bpffs; -1: there is none. */
+/* The link by which a program is attached to a hook, pinned in any bpffs; -1: none. */
 static int link_find(int ifindex, uint32_t prog_id)
 {
 	uint32_t id = 0, of = 0;
@@ -567,7 +573,7 @@ struct pin_search {
 	enum tbg_hook hook;
 };
 
-/* Whether the program is of a dead daemon, on whichever hook. */
+/* Whether the program belongs to a dead daemon, on any hook. */
 static bool is_left(uint32_t prog_id)
 {
 	int fd = bpf_prog_get_fd_by_id(prog_id), flows = -1;
@@ -582,7 +588,7 @@ static bool is_left(uint32_t prog_id)
 	return ret;
 }
 
-/* Of our namespace, wherever its interface is now. One whose interface is gone has no end. */
+/* Adds pinned links made in our namespace, wherever the interface is now. */
 static void left_on_pin(int dir_fd, const char *name, int link_fd, bool here, void *arg)
 {
 	struct pin_search *s = arg;
@@ -630,7 +636,7 @@ void tbg_left_find(struct tbg_left_list *ret)
 	struct if_nameindex *names = if_nameindex();
 
 	LIST_INIT(ret);
-	/* those of ingress, which are found last, go first, as in tbg_detach() */
+	/* ingress programs, found last, are detached first, as in tbg_detach() */
 	for (int hook = TBG_HOOK_NR - 1; hook >= 0; hook--) {
 		struct pin_search pins = { .list = ret, .hook = hook };
 
@@ -645,7 +651,7 @@ void tbg_left_find(struct tbg_left_list *ret)
 	libbpf_set_print(print);
 }
 
-/* Flows are read once for all programs of their daemon: these stay or go together. */
+/* Flows are read once for all programs of a daemon, which stay or are removed together. */
 static void left_ask(const struct tbg_left_list *list,
 		     bool (*needed)(int flows_fd, uint64_t now_ns), uint64_t now_ns)
 {
@@ -673,10 +679,13 @@ void tbg_left_sweep(struct tbg_left_list *list,
 		next = LIST_NEXT(l, link);
 		if (l->needed)
 			continue;
-		/* another daemon may have swept, and its place be another's */
+		/*
+		 * another daemon may have removed it, and its place be taken by another
+		 * program
+		 */
 		has = l->at.link_fd[l->hook] >= 0 ? 1 : has_prog(&l->at, l->hook);
 		if (has < 0 && if_indextoname(l->at.ifindex, name))
-			continue;		/* cannot be told now */
+			continue;		/* unknown at the moment */
 		if (has > 0) {
 			detach_one(&l->at, l->hook);
 			remove_own_qdisc(&l->at);

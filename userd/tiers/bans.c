@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lists of clients: a tree of prefixes for the daemon, which has the last word, and the
- * kernel tiers' map, told after it. Changed by the control thread, under a lock that
- * workers take to read.
+ * Allow and deny lists: a tree of prefixes for the daemon, which decides, and the
+ * kernel tiers' map, updated after it. The control thread changes them under a lock
+ * that workers take to read.
  */
 #include "tiers/bans.h"
 
@@ -27,10 +27,10 @@ enum filed { NOT_FILED, DENIED, ALLOWED };
 
 struct ban {
 	struct tbg_prefix prefix;
-	enum filed filed;		/* what the configuration says of it, */
-	enum filed next;		/* and the one that is being read */
+	enum filed filed;		/* state in the configuration, */
+	enum filed next;		/* and in the one that is being read */
 	bool ordered;			/* a command denies it, */
-	uint64_t until_ns;		/* until then; 0: for good */
+	uint64_t until_ns;		/* until then; 0: permanently */
 };
 static_assert(!offsetof(struct ban, prefix), "as the tree has it");
 
@@ -39,8 +39,8 @@ struct tbg_bans {
 	pthread_rwlock_t lock;
 	struct tbg_prefix_tree tree;	/* of struct ban */
 	_Atomic unsigned int nr;
-	unsigned int lengths[129];	/* how many have this many bits */
-	uint64_t next_ns;		/* when the first ends; 0: none does */
+	unsigned int lengths[129];	/* number of prefixes with this many bits */
+	uint64_t next_ns;		/* when the next one ends; 0: none does */
 };
 
 static bool wanted(const struct ban *one)
@@ -53,7 +53,7 @@ static bool denies(const struct ban *one)
 	return one->ordered || one->filed == DENIED;
 }
 
-/* The kernel tiers have it as it is. 0 or negative errno. */
+/* Copies an entry to the kernel tiers' map. 0 or negative errno. */
 static int tell(const struct tbg_bans *b, const struct ban *one)
 {
 	struct tbg_ban_key key = { .bits = one->prefix.bits };
@@ -74,7 +74,7 @@ static void nr_set(struct tbg_bans *b, unsigned int nr)
 		tbg_maps_clients(b->maps, TBG_CLIENTS_LISTED, nr);
 }
 
-/* The one of that prefix, made if there is none; NULL: errno says why. */
+/* Finds or adds the entry of this prefix; NULL: see errno. */
 static struct ban *get(struct tbg_bans *b, const struct tbg_prefix *p)
 {
 	struct ban *one = tbg_prefix_tree_find(&b->tree, p);
@@ -102,7 +102,7 @@ static struct ban *get(struct tbg_bans *b, const struct tbg_prefix *p)
 	return one;
 }
 
-/* One that has changed: told, and gone if nobody wants it any more. */
+/* After a change: updates the map, and removes an entry that is no longer needed. */
 static int settle(struct tbg_bans *b, struct ban *one)
 {
 	int err = tell(b, one);
@@ -155,7 +155,10 @@ int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p)
 
 /* --- what the configuration says ------------------------------------------- */
 
-/* Those that are to be looked at while the tree must stay. */
+/*
+ * Collects entries that are processed after the walk, since the tree must not change
+ * during it.
+ */
 struct found {
 	struct ban **ban;
 	unsigned int nr;
@@ -284,7 +287,7 @@ bool tbg_bans_deny(struct tbg_bans *b, const struct sockaddr_storage *peer)
 		p.bits = bits;
 		if (b->lengths[bits])
 			one = tbg_prefix_tree_find(&b->tree, &p);
-		if (one && !wanted(one))	/* in the making */
+		if (one && !wanted(one))	/* not complete yet */
 			one = NULL;
 	}
 	ret = one && denies(one);

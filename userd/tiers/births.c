@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Asks netfilter for its base chains: nftables by netlink, with the changes that it
- * sends to all who listen; iptables-legacy, which has no netlink, by the tables that
- * its proc file names. What cannot be asked counts as a filter.
+ * Reads the base chains of netfilter: those of nftables by netlink, with
+ * notifications of changes; those of iptables-legacy, which has no netlink, from its
+ * proc file. What cannot be read counts as a filter.
  */
 #include "tiers/births.h"
 
@@ -28,7 +28,7 @@ static const char *const table_files[2] = {
 	"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names",
 };
 
-/* Begins to hear of all changes of nftables. 0 or negative errno. */
+/* Subscribes to changes of nftables. 0 or negative errno. */
 static int nft_open(struct mnl_socket **ret)
 {
 	struct mnl_socket *nl = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -43,7 +43,7 @@ static int nft_open(struct mnl_socket **ret)
 	return err;
 }
 
-/* Where a chain of this family is asked before a SYN gets to a listener; NULL: nowhere. */
+/* The hook at which a chain of this family sees a SYN before a listener does; NULL: none. */
 static const char *hook_name(unsigned int family, uint32_t hook)
 {
 	switch (family) {
@@ -61,10 +61,10 @@ static const char *hook_name(unsigned int family, uint32_t hook)
 	return NULL;
 }
 
-/* Of a dump of chains. */
+/* State of a dump of chains. */
 struct chains {
 	struct tbg_births *b;
-	bool filter;			/* one of them does, and b->why says which */
+	bool filter;			/* a chain may filter; b->why names it */
 };
 
 static void chains_begin(void *arg)
@@ -75,9 +75,9 @@ static void chains_begin(void *arg)
 }
 
 /*
- * NAT at input compares the port of a packet with that of the request that came with it,
- * which bpf_sk_assign_tcp_reqsk() leaves as memory happens to have it, and lets go of the
- * request where they differ (nf_nat_ipv4_local_in): no socket is made, the client is reset.
+ * NAT at input compares the port of a packet with that of its request socket, and drops
+ * the latter if they differ (nf_nat_ipv4_local_in). bpf_sk_assign_tcp_reqsk() leaves this
+ * port uninitialized: no socket is made, and the client is reset.
  */
 static void nat_found(struct tbg_births *b, const char *whose, const char *name)
 {
@@ -98,9 +98,9 @@ static int chain_look(const struct nlmsghdr *h, void *arg)
 	struct chains *c = arg;
 	const char *where = NULL;
 
-	if (!hook || c->b->nats)	/* no base chain */
+	if (!hook || c->b->nats)	/* not a base chain */
 		return MNL_CB_OK;
-	/* whatever its hook: with one come all four of them */
+	/* whatever its hook: one NAT chain activates all four hooks */
 	if (!strcmp(text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TYPE)), "nat")) {
 		c->filter = true;
 		nat_found(c->b, "nftables",
@@ -145,7 +145,7 @@ static bool nft_filters(struct tbg_births *b)
 	return true;
 }
 
-/* The same of iptables-legacy: each table of it has a chain at prerouting or input. */
+/* The same for iptables-legacy: each of its tables has a chain at prerouting or input. */
 static bool tables_filter(struct tbg_births *b, int i)
 {
 	char names[64];
@@ -172,7 +172,7 @@ static bool tables_filter(struct tbg_births *b, int i)
 	return n;
 }
 
-/* Behind a filter, whether conntrack takes a connection up in its middle. */
+/* With a filter: whether conntrack accepts a connection whose beginning it has not seen. */
 static void conntrack_ask(struct tbg_births *b)
 {
 	/* negative: there is no conntrack */
@@ -197,7 +197,7 @@ const char *tbg_births_text(const struct tbg_births *b)
 	return "the kernel alone, which keeps the connections";
 }
 
-/* What a route asks of packets that wire cannot give them. */
+/* Checks for requirements of routes that wire cannot meet. */
 static void routes_ask(struct tbg_births *b, const struct tbg_routes *r)
 {
 	if (r->left == TBG_LEFT_NOTHING || b->mode == TBG_BIRTHS_NONE ||

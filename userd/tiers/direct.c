@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which form of the BPF objects the kernel loads, by trying what one of them needs and by
- * its BTF. Called by who opens one; must never load more than that self-test.
+ * Finds out which form of the BPF objects to load, by its BTF, and by loading a small test
+ * program with the helper in question. Called before an object is opened; loads nothing else.
  */
 #include "tiers/direct.h"
 

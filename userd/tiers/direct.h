@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * BPF objects in the form that the kernel loads: from Linux 6.2 on those that read its
- * memory by loads (bpf/direct.bpf.h), which cost a tenth of bpf_probe_read_kernel(), and
- * which lockdown=confidentiality does not forbid. Both have the same programs, maps and
- * variables. Called before an object is sized and loaded.
+ * Chooses between two forms of a BPF object. From Linux 6.2 on it is the form that reads
+ * kernel memory by plain loads (bpf/direct.bpf.h), which cost a tenth of
+ * bpf_probe_read_kernel() and are allowed with lockdown=confidentiality. Both have the
+ * same programs, maps and variables. Called before an object is sized and loaded.
  */
 #ifndef TBG_USERD_DIRECT_H
 #define TBG_USERD_DIRECT_H
@@ -18,7 +18,7 @@ struct bpf_object_skeleton;
 /* Whether the kernel refuses the helper although it loads programs. */
 bool tbg_direct_needed(void);
 
-/* Whether it does, or has the loads. */
+/* Whether to load the second form: the kernel refuses the helper, or supports the loads. */
 bool tbg_direct_wanted(void);
 
 /* Opens the skeleton with another ELF file than its own. 0 or negative errno. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Slots and burials. A slot is in exactly one place: the free queue, a flow,
- * the retired queue (its flow was replaced in BPF), or our list of slots that
- * wait for their connection to let go. So none is lost and none has two owners.
+ * Slots, and removal of flows. A slot is in exactly one place: the free queue,
+ * a flow, the retired queue (its flow was replaced in BPF), or the list of
+ * slots that a connection still holds. So none is lost and none has two owners.
  */
 #include "tiers/flow.h"
 
@@ -52,15 +52,18 @@ static bool is_closed(const struct tbg_flow *f)
 	return f->flags & (TBG_FLOW_RST | TBG_FLOW_FIN_OUT);
 }
 
-/* Whether the client has acknowledged all that the socket has sent, its FIN too. */
+/*
+ * Whether the client has acknowledged everything that the socket has sent, including its
+ * FIN.
+ */
 static bool is_acked(const struct tbg_flow *f)
 {
 	return f->acked - f->out_delta - f->iss == f->sent;
 }
 
 /*
- * Whether the connection is through its end: reset, or both sides have closed and
- * ours is acknowledged. TIME_WAIT has an answer to what comes once more, no more.
+ * Whether the connection is fully closed: reset, or both sides have closed and
+ * our FIN is acknowledged. TIME_WAIT only answers retransmissions.
  */
 static bool is_through(const struct tbg_flow *f)
 {
@@ -70,8 +73,9 @@ static bool is_through(const struct tbg_flow *f)
 }
 
 /*
- * Whether a socket is still there that counts on us. In draining each has sent
- * its FIN or a reset, or is at it; after a FIN it waits TBG_FLOW_FIN_S for the other.
+ * Whether there may be a socket that needs translation. When draining, each socket
+ * has sent its FIN or a reset, or is about to; after a FIN it waits TBG_FLOW_FIN_S
+ * for the other one.
  */
 static bool is_open(const struct tbg_flows *f, const struct tbg_flow *flow,
 		    uint64_t now_ns)
@@ -84,8 +88,9 @@ static bool is_open(const struct tbg_flows *f, const struct tbg_flow *flow,
 }
 
 /*
- * Whether there is nothing left to translate: no deltas, a reset (which has no
- * echo), or a socket that closed after its client and has its FIN acknowledged.
+ * Whether nothing is left to translate: no deltas, a reset (which is not
+ * answered), or a socket that closed after its client and whose FIN is
+ * acknowledged.
  */
 static bool is_spent(const struct tbg_flow *f)
 {
@@ -93,7 +98,7 @@ static bool is_spent(const struct tbg_flow *f)
 	       (f->flags & TBG_FLOW_LAST && is_acked(f));
 }
 
-/* A slot without a flow: to the pool, at once or when it is let go. */
+/* Returns a slot without a flow to the pool, at once or when it is no longer held. */
 static void slot_free(struct tbg_flows *f, uint32_t slot)
 {
 	if (f->waiting_nr < f->slots_nr)
@@ -114,7 +119,7 @@ static void release_waiting(struct tbg_flows *f)
 	f->waiting_nr = kept;
 }
 
-/* Whether a flow can be buried: for sure, or if it has no socket (is_silent). */
+/* Whether a flow can be deleted: in any case, or if it has no socket (*is_silent). */
 static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 		    uint64_t now_ns)
 {
@@ -130,8 +135,8 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 }
 
 /*
- * Runs a program on a frame that holds what, len bytes, as if it had come by ifindex.
- * What the program returns, or negative errno.
+ * Runs a program on a frame that contains the len bytes of what, as if received on
+ * ifindex. Returns the program's result, or negative errno.
  */
 static int run(int prog_fd, uint32_t ifindex, const void *what, size_t len)
 {
@@ -148,9 +153,9 @@ static int run(int prog_fd, uint32_t ifindex, const void *what, size_t len)
 }
 
 /*
- * Whether the kernel has a socket between key's ends; in doubt there is one. Asked
- * as if by a frame of the flow's interface: the socket may be bound to it, or to the
- * VRF that it is in.
+ * Whether the kernel has a socket with the addresses of key; true in doubt. The
+ * look-up runs as if by a frame of the flow's interface: the socket may be bound to
+ * it, or to its VRF.
  */
 static bool has_socket(const struct tbg_flows *f, const struct tbg_flow_key *key,
 		       const struct tbg_flow *flow)
@@ -162,7 +167,10 @@ static bool has_socket(const struct tbg_flows *f, const struct tbg_flow_key *key
 	return has;
 }
 
-/* The flow is deleted, if it is still as it was read; or what a reset has changed, undone. */
+/*
+ * Deletes the flow if it is unchanged since it was read; or, with revive, undoes the
+ * effect of a reset.
+ */
 static int bury(const struct tbg_flows *f, const struct tbg_flow_key *key,
 		const struct tbg_flow *flow, bool revive)
 {
@@ -173,9 +181,9 @@ static int bury(const struct tbg_flows *f, const struct tbg_flow_key *key,
 }
 
 /*
- * Whether a flow that seems dead is only silent, or was reset in vain: its socket is
- * there, and without its deltas lost. Each sweep asks for TBG_SWEEP_ASKED of them, the
- * next for those that follow; *nr counts them.
+ * Whether a flow that seems dead is only silent, or a reset has not reached its
+ * socket: the socket still exists and needs the deltas. Each sweep checks
+ * TBG_SWEEP_ASKED of them, the next sweep the following ones; *nr counts them.
  */
 static bool is_silent(const struct tbg_flows *f, const struct tbg_flow_key *key,
 		      const struct tbg_flow *flow, unsigned int *nr)
@@ -192,9 +200,9 @@ static bool is_silent(const struct tbg_flows *f, const struct tbg_flow_key *key,
 }
 
 /*
- * Shows fn each flow of a map, until it returns false. Read bucket by bucket, not key
- * by key: an update moves an element to the front of its bucket, so that two of them
- * in one would follow each other for ever.
+ * Calls fn for each flow of a map until it returns false. Reads bucket by bucket, not
+ * key by key: an update moves an element to the front of its bucket, so iteration by
+ * key might alternate between two elements for ever.
  */
 static void flows_read(int flows_fd,
 		       bool (*fn)(const struct tbg_flow_key *key,
@@ -302,7 +310,7 @@ bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,
 	return flow.slot == slot && !is_closed(&flow);
 }
 
-/* An address as flows have it: IPv4 mapped into IPv6. */
+/* An address in the form of flows: IPv4 mapped into IPv6. */
 static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4],
 		   __u16 *ret_port)
 {
@@ -322,7 +330,7 @@ static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4],
 	}
 }
 
-/* Whether a flow's segments come to the socket: that of a VRF is bound to it. */
+/* Whether a flow's segments reach the socket: a socket in a VRF is bound to it. */
 static bool is_of_domain(const struct tbg_flow *flow, int fd)
 {
 	uint32_t bound = 0;
@@ -350,7 +358,7 @@ int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret)
 		return err;
 	if (!is_of_domain(ret, fd))
 		return -ENOENT;
-	/* reset meanwhile, another connection may have its ends, and that flow */
+	/* it was reset meanwhile: another connection may have its addresses, and the flow */
 	remote_len = sizeof(remote);
 	return getpeername(fd, (void *)&remote, &remote_len) ? -errno : 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Finding the daemon's cgroup, whatever is mounted where; attaching the guard to it; and
- * the resets of connections that it has cut off.
+ * Finds the daemon's cgroup, wherever cgroup2 is mounted; attaches the guard; resets
+ * connections that it has cut off.
  */
 #include "tiers/guard.h"
 
@@ -27,10 +27,13 @@
 
 #define TBG_GUARDS_MAX 64	/* programs on one cgroup: BPF_CGROUP_MAX_PROGS */
 #define TBG_RESET_TTL 64
-#define TBG_RESET_TIMES 3	/* one that is lost is not asked for again */
-#define TBG_RESET_TICKS 60	/* without a way to the client */
+#define TBG_RESET_TIMES 3	/* a lost reset is not requested again */
+#define TBG_RESET_TICKS 60	/* attempts without a route to the client */
 
-/* The path of our cgroup in the one hierarchy of version 2, from its root or ours. */
+/*
+ * The path of our cgroup in the hierarchy of version 2, from its root or that of our
+ * cgroup namespace.
+ */
 static int cgroup_path(char *ret, size_t len)
 {
 	FILE *f = fopen("/proc/self/cgroup", "re");
@@ -49,7 +52,7 @@ static int cgroup_path(char *ret, size_t len)
 	return err;
 }
 
-/* The hierarchy's root, mounted nowhere: right in each cgroup namespace. */
+/* Opens the root of the hierarchy by a detached mount: correct in each cgroup namespace. */
 static int cgroup_mount(void)
 {
 	int fs = fsopen("cgroup2", FSOPEN_CLOEXEC), fd = -1;
@@ -64,7 +67,7 @@ static int cgroup_mount(void)
 	return fd;
 }
 
-/* One that is mounted where it usually is. */
+/* Opens it at the usual mount point. */
 static int cgroup_mounted(void)
 {
 	static const char *const usual[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
@@ -160,7 +163,7 @@ void tbg_guard_sweep(const struct tbg_guard *g,
 	}
 }
 
-/* RFC 1071, of len bytes, an even number. */
+/* RFC 1071 checksum of an even number of bytes. */
 static uint32_t sum(const void *at, size_t len, uint32_t from)
 {
 	const uint16_t *w = at;
@@ -190,7 +193,7 @@ static struct tcphdr reset_of(const struct tbg_flow_key *key, uint32_t seq, uint
 	};
 	uint32_t n = htons(IPPROTO_TCP) + htons(sizeof(ret));
 
-	/* a mapped address sums as itself, but for its ffff, which is a zero too */
+	/* a mapped address has the same sum as the IPv4 address: its ffff counts as zero */
 	n = sum(key->local, sizeof(key->local), n);
 	n = sum(key->remote, sizeof(key->remote), n);
 	ret.check = folded(sum(&ret, sizeof(ret), n));
@@ -202,7 +205,7 @@ static bool is_v4(const struct tbg_flow_key *key)
 	return !(key->local[0] | key->local[1]) && key->local[2] == htonl(0xffff);
 }
 
-/* True: it is on its way. */
+/* Sends the reset; true: it was sent. */
 static bool reset_send(const struct tbg_guard *g, const struct tbg_flow_key *key,
 		       uint32_t seq, uint32_t ack)
 {
@@ -245,7 +248,7 @@ void tbg_guard_reset(struct tbg_guard *g, const struct tbg_flow_key *key,
 	bool sent = reset_send(g, key, seq, ack);
 
 	pthread_mutex_lock(&g->lock);
-	/* full: those that were sent are likely to have come */
+	/* full: replace one that was sent, and has probably arrived */
 	if (g->reset_nr < TBG_RESETS_MAX)
 		g->reset[g->reset_nr++] = (struct tbg_reset){
 			.key = *key, .seq = seq, .ack = ack, .sent = sent,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The map of hosts and the words of the knob that go with it. While names are
- * exchanged, the mode says SOME: what is not found then is passed up. The mode
- * has a number in its upper bits that changes with every exchange, so that a
- * program which reads it before and after knows that it saw one state.
+ * The map of hosts, and the members of the knob that belong to it. While names
+ * are replaced, the mode is SOME: unknown names are passed up. The upper bits
+ * of the mode are a number that changes with every replacement, so that a
+ * program which reads it before and after knows that it has seen one state.
  */
 #include "tiers/hosts.h"
 

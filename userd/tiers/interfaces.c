@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Attaching wire to interfaces, and keeping it there: netlink tells when one comes, goes
- * or loses its qdisc; every two seconds all are looked at, since nobody tells who takes a
- * program off tcx. See interfaces.h. Must never leave one half attached.
+ * Attaches wire to interfaces and keeps it attached: netlink reports interfaces that
+ * appear, disappear or lose their qdisc. All are checked every two seconds, since the
+ * removal of a program from tcx is not reported. See interfaces.h. Must never leave an
+ * interface with only one hook attached.
  */
 #include "tiers/interfaces.h"
 
@@ -25,12 +26,12 @@
 #include "tiers/maps.h"
 #include "tiers/xdp.h"
 
-#define XDP_RETRY_NS (600 * 1000000000ull)	/* where it was given up */
-#define FOLLOW_GAP_NS (20 * 1000000ull)		/* between looks, however much changes */
-#define NARROW_V4 (96 + 1)	/* routes as wide as this lead to anybody */
+#define XDP_RETRY_NS (600 * 1000000000ull)	/* after it was given up */
+#define FOLLOW_GAP_NS (20 * 1000000ull)		/* minimum time between two checks */
+#define NARROW_V4 (96 + 1)	/* longest prefix of routes that count as routes to everywhere */
 #define NARROW_V6 3
 
-/* "" or why wire cannot work on an interface. */
+/* "", or the reason for which wire cannot work on an interface. */
 static void iface_unfit(const char *name, char *ret, size_t len)
 {
 	struct ifreq req = {};
@@ -47,7 +48,7 @@ static void iface_unfit(const char *name, char *ret, size_t len)
 		close(fd);
 }
 
-/* "" or which of the attached interfaces the frames of i pass as well. */
+/* "", or the name of an attached interface that frames of i pass, too. */
 static void iface_twice(struct tbg_interfaces *f, struct tbg_wire_iface *i)
 {
 	if (!i->why[0] && !f->links)
@@ -65,7 +66,7 @@ static void iface_twice(struct tbg_interfaces *f, struct tbg_wire_iface *i)
 	}
 }
 
-/* Says so once: TC, which is attached, answers alone. */
+/* Logs once that XDP is off, and only TC answers. */
 static void xdp_off(struct tbg_wire_iface *i, const char *why)
 {
 	bool news = strcmp(i->xdp, "off") || strcmp(i->xdp_why, why);
@@ -92,7 +93,7 @@ static void xdp_attach(struct tbg_interfaces *f, unsigned int nr)
 		strcpy(i->xdp, "on");
 		i->xdp_why[0] = 0;
 	}
-	/* who has it may go at any time */
+	/* its owner may disappear at any time */
 	i->xdp_retry_ns = fd == -EBUSY ? tbg_mono_ns() : 0;
 	f->xdp_fd[nr] = fd;
 }
@@ -116,8 +117,8 @@ static void xdp_attach_again(struct tbg_interfaces *f, unsigned int nr)
 }
 
 /*
- * A device may prove unfit, or its clients be so far away that it seems so; and
- * another's program may go, or somebody take ours off.
+ * Follows XDP: a device may prove unsuitable, or seem so because its clients
+ * are far away; another tool's program may disappear, or ours be detached.
  */
 static void xdp_tick(struct tbg_interfaces *f, uint64_t now_ns)
 {
@@ -146,7 +147,7 @@ static const char *attach_why(int err)
 			       strerror(-err);
 }
 
-/* XDP needs the programs of TC: it is not tried before they are there. */
+/* XDP needs the TC programs: it is not attached before them. */
 static void iface_off(struct tbg_wire_iface *i, int err)
 {
 	strcpy(i->how, "off");
@@ -162,7 +163,10 @@ static void iface_how(struct tbg_interfaces *f, unsigned int nr)
 		 f->attached[nr].tcx ? "tcx" : "clsact");
 }
 
-/* Deleted, or moved to another namespace, where what is there by links ends here. */
+/*
+ * The interface was deleted or moved to another namespace: detaches what is attached by
+ * links.
+ */
 static void iface_gone(const struct tbg_wire_iface *i, struct tbg_attachment *a)
 {
 	tbg_notice("toboggand: wire: %s is gone", i->name);
@@ -173,8 +177,8 @@ static void iface_gone(const struct tbg_wire_iface *i, struct tbg_attachment *a)
 }
 
 /*
- * Whether wire is on it. One that is called something else now is the same; want of a
- * descriptor to ask with says nothing.
+ * Whether the attached interface still exists. A renamed one does; an error of the
+ * query means nothing.
  */
 static bool iface_stays(struct tbg_wire_iface *i, struct tbg_attachment *a)
 {
@@ -187,8 +191,8 @@ static bool iface_stays(struct tbg_wire_iface *i, struct tbg_attachment *a)
 }
 
 /*
- * An interface that was deleted took the programs with it. Those that wire is not on are
- * forgotten too, for add_late() to try all that are wanted anew.
+ * Forgets deleted interfaces, whose programs are gone with them; and those that wire is
+ * not on, so that add_late() tries all wanted ones again.
  */
 static void forget_off(struct tbg_interfaces *f)
 {
@@ -206,7 +210,7 @@ static void forget_off(struct tbg_interfaces *f)
 	f->nr = kept;
 }
 
-/* Whether there is a place for one more; what wire is not on gives its own up. */
+/* Whether there is a place for one more; interfaces that wire is not on give theirs up. */
 static bool has_place(struct tbg_interfaces *f, const char *name)
 {
 	if (f->nr == TBG_IFACES_MAX)
@@ -220,7 +224,7 @@ static bool has_place(struct tbg_interfaces *f, const char *name)
 	return false;
 }
 
-/* Not while draining: wire only translates then. */
+/* Not while draining, when wire only translates. */
 static bool answers(const struct tbg_interfaces *f)
 {
 	return __atomic_load_n(&f->knob->answer, __ATOMIC_RELAXED);
@@ -270,7 +274,7 @@ static bool serves(const struct tbg_interfaces *f, const struct sockaddr *addr)
 
 			if (!a || a == b)
 				return true;
-			/* all of 127/8 is on lo, whatever address it shows */
+			/* lo has all of 127/8, whatever its addresses */
 			if (ntohl(a) >> 24 == 127 && ntohl(b) >> 24 == 127)
 				return true;
 		} else {
@@ -286,8 +290,8 @@ static bool serves(const struct tbg_interfaces *f, const struct sockaddr *addr)
 }
 
 /*
- * By whichever of its names: `ip link property` gives it more than one. One that has gone
- * since forget_off() looked is known until it looks again.
+ * Compared by all its names (`ip link property` adds names). One that has disappeared
+ * since forget_off() stays known until the next call.
  */
 static bool known(const struct tbg_interfaces *f, const char *name)
 {
@@ -299,7 +303,7 @@ static bool known(const struct tbg_interfaces *f, const char *name)
 	return false;
 }
 
-/* Whether any client but this machine itself can reach a listener. */
+/* Whether clients on other machines can reach a listener. */
 static bool serves_others(const struct tbg_interfaces *f)
 {
 	for (unsigned int i = 0; i < f->listeners_nr; i++) {
@@ -315,8 +319,9 @@ static bool serves_others(const struct tbg_interfaces *f)
 }
 
 /*
- * "auto": every fit interface that is up and has an address we listen on. An unfit one is
- * noted, as it is left out: it may carry connections without having any such address.
+ * "auto": every suitable interface that is up and has an address of a listener. An
+ * unsuitable one is recorded as left out: it may carry connections even without such an
+ * address.
  */
 static int add_automatic(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 {
@@ -342,7 +347,7 @@ static int add_automatic(struct tbg_interfaces *f, char *ret_msg, size_t msg_len
 	return 0;
 }
 
-/* Every wanted interface that is not attached yet; the first failure. */
+/* Attaches to every wanted interface that is not attached yet; returns the first error. */
 static int add_named(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 {
 	const char *word = f->wanted;
@@ -374,8 +379,8 @@ static int add_wanted(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 }
 
 /*
- * Somebody else may take our programs off an interface that stays. Without them the
- * connections there lose their translation.
+ * Attaches programs again that another tool has removed: without them, connections
+ * there are not translated.
  */
 static void attach_again(struct tbg_interfaces *f)
 {
@@ -387,7 +392,7 @@ static void attach_again(struct tbg_interfaces *f)
 			iface_how(f, nr);
 			tbg_warn("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
 				i->name, i->how);
-		} else if (did == -ENODEV) {	/* since forget_off() looked */
+		} else if (did == -ENODEV) {	/* since forget_off() */
 			iface_gone(i, &f->attached[nr]);
 			iface_off(i, did);
 			xdp_detach(f, nr);
@@ -395,13 +400,13 @@ static void attach_again(struct tbg_interfaces *f)
 			iface_off(i, did);
 			tbg_report("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
 				i->name, attach_why(did));
-			/* an answer that nobody translates for is none */
+			/* no answers without the translating programs */
 			xdp_detach(f, nr);
 		}
 	}
 }
 
-/* Interfaces come back, or come late. */
+/* Attaches to interfaces that return, or appear later. */
 static void add_late(struct tbg_interfaces *f)
 {
 	unsigned int nr = f->nr;
@@ -422,7 +427,7 @@ static bool is_left_out(const struct tbg_interfaces *f, const struct tbg_wire_if
 	return f->automatic && i->why[0] && i->ifindex && !i->covered;
 }
 
-/* Says so of each, once. */
+/* Logs each one once. */
 static void left_note(struct tbg_interfaces *f)
 {
 	int now[TBG_IFACES_MAX];
@@ -473,7 +478,10 @@ static bool is_on(const struct tbg_interfaces *f, const char *name)
 	return false;
 }
 
-/* Whether a route may take connections from where wire is: to anybody, or to its subnets. */
+/*
+ * Whether a route may take connections away from wire's interfaces: a route to
+ * everywhere, or to their subnets.
+ */
 static bool route_carries(const struct tbg_prefix *to, void *arg)
 {
 	struct carrier *c = arg;
@@ -493,7 +501,7 @@ static bool route_carries(const struct tbg_prefix *to, void *arg)
 	return false;
 }
 
-/* "" or which interface could carry connections that wire has answered on. */
+/* "", or the name of an interface that could carry connections that wire has answered on. */
 static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 {
 	struct carrier c = { .f = f };
@@ -504,7 +512,7 @@ static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 	ret[0] = 0;
 	for (unsigned int i = 0; i < f->nr; i++)
 		on |= !f->at[i].why[0] && !(f->at[i].ifindex == 1);
-	/* what is not translated needs no one way */
+	/* without translation, any route is fine */
 	if (!f->left_nr || !on || !f->translated || getifaddrs(&all))
 		return;
 	c.all = all;
@@ -543,7 +551,7 @@ int tbg_interfaces_open(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 	int err;
 
 	tbg_pins_open(&f->pins, f->owner);
-	/* before the first look: what changes behind it is heard of */
+	/* before the first check: later changes are reported */
 	f->news = tbg_link_news_open();
 	if (!f->news)
 		tbg_warn("toboggand: wire: no news of interfaces: %s; they are looked at every 2 s",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What late sockets need of the kernel, by its BTF and settings: no program is loaded to
- * find out. See late.h.
+ * Checks the requirements of late sockets by the kernel's BTF and sysctls, without
+ * loading a program. See late.h.
  */
 #include "tiers/late.h"
 
@@ -18,7 +18,7 @@ static bool has_function(const struct btf *btf, const char *name)
 	return btf && btf__find_by_name_kind(btf, name, BTF_KIND_FUNC) > 0;
 }
 
-/* Built in, or of a module that is loaded. */
+/* Built into the kernel, or in a loaded module. */
 static bool has_conntrack(struct btf *kernel)
 {
 	static const char name[] = "bpf_ct_change_timeout";

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * rtnetlink by libmnl: dumps of links, qdiscs, filters and routes, and the notices of
- * their changes. Called by attach.c and interfaces.c, in the control thread. Must never
- * change anything.
+ * rtnetlink by libmnl: dumps of links, qdiscs, filters and routes, and notifications of
+ * changes. Called by attach.c and interfaces.c, in the control thread. Changes nothing.
  */
 #include "tiers/links.h"
 
@@ -17,7 +16,7 @@
 #include "os/units.h"
 #include "tiers/netlink.h"
 
-#define TBG_STACK_MAX 8		/* devices upon devices that we look through */
+#define TBG_STACK_MAX 8		/* maximum depth of stacked devices */
 
 static bool attr_is(const struct nlattr *a, const char *text)
 {
@@ -45,8 +44,8 @@ struct tbg_links {
 };
 
 /*
- * The other end of a pair is no lower device, nor is one elsewhere, nor one where the
- * frames pass wrapped: a tunnel's, MACsec's.
+ * No lower devices are: the other end of a pair, a device in another namespace, and
+ * one whose frames are encapsulated (tunnel, MACsec).
  */
 static bool link_is_apart(const struct nlmsghdr *h)
 {
@@ -68,7 +67,7 @@ static bool link_is_apart(const struct nlmsghdr *h)
 	return false;
 }
 
-/* What the kinds of the interface and of its master add. */
+/* Evaluates the kinds of the interface and of its master. */
 static void link_kind(const struct nlmsghdr *h, struct link *ret)
 {
 	const struct nlattr *info = tbg_attr_of(h, sizeof(struct ifinfomsg), IFLA_LINKINFO), *a, *b;
@@ -84,7 +83,7 @@ static void link_kind(const struct nlmsghdr *h, struct link *ret)
 		case IFLA_INFO_SLAVE_KIND:
 			ret->vrf = attr_is(a, "vrf");
 			break;
-		case IFLA_INFO_DATA:		/* behind the kind */
+		case IFLA_INFO_DATA:		/* follows the kind */
 			if (!vlan)
 				break;
 			mnl_attr_for_each_nested(b, a)
@@ -163,7 +162,7 @@ bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other)
 		     lies_on(l, other, ifindex, TBG_STACK_MAX));
 }
 
-/* The VLAN of frames that go down from upper, where they have this one, to lower; or -1. */
+/* The VLAN in lower of frames that have this VLAN in upper; or -1. */
 static int vlan_on(const struct tbg_links *l, int upper, int lower, int vlan, int depth)
 {
 	int ret = upper == lower ? vlan : -1;
@@ -225,7 +224,7 @@ bool tbg_links_clsact(int ifindex)
 	return q.is_clsact;
 }
 
-/* Asks for what is on one of the hooks; 0 or negative errno. */
+/* Requests the filters on one of the hooks; 0 or negative errno. */
 static int filters_dump(int ifindex, bool egress, void (*begin)(void *), mnl_cb_t fn, void *arg)
 {
 	char buf[MNL_NLMSG_HDRLEN + sizeof(struct tcmsg) + 64];
@@ -273,7 +272,7 @@ static void first_begin(void *arg)
 	((struct first *)arg)->found = false;
 }
 
-/* They come in the order in which they are run, each priority with a head of its own. */
+/* Filters arrive in the order of execution, each priority preceded by a message of its own. */
 static int first_look(const struct nlmsghdr *h, void *arg)
 {
 	const struct tcmsg *tc = mnl_nlmsg_get_payload(h);
@@ -314,7 +313,7 @@ static void route_begin(void *arg)
 {
 }
 
-/* One next hop is enough. */
+/* One matching next hop suffices. */
 static bool route_is_by(const struct nlmsghdr *h, int ifindex)
 {
 	const struct nlattr *several = tbg_attr_of(h, sizeof(struct rtmsg), RTA_MULTIPATH);
@@ -348,7 +347,7 @@ static int route_look(const struct nlmsghdr *h, void *arg)
 		memset(s.address + 10, 0xff, 2);
 	if (to)
 		memcpy(s.address + 16 - size, mnl_attr_get_payload(to), size);
-	/* fe80::/10: of each link itself */
+	/* fe80::/10: link-local */
 	if (!v4 && s.address[0] == 0xfe && (s.address[1] & 0xc0) == 0x80)
 		return MNL_CB_OK;
 	r->found = r->fn(&s, r->arg);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The cache's maps by name: every object that uses them has them all.
+ * The cache's maps by name: every BPF object that uses them has all of
+ * them.
  */
 #include "tiers/maps.h"
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * What every use of netlink has in common; see netlink.h. Must never change anything.
- */
+/* Common code for netlink, see netlink.h. Changes nothing. */
 #include "tiers/netlink.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 
-#define DUMP_BYTES 32768	/* of messages at once, as the kernel sends dumps */
-#define DUMP_TRIES 4		/* where something changes meanwhile */
+#define DUMP_BYTES 32768	/* buffer for messages, the size of the kernel's dumps */
+#define DUMP_TRIES 4		/* attempts if the dump is interrupted by changes */
 
 struct nlmsghdr *tbg_netlink_request(char *buf, uint16_t type, size_t len, void *ret_fixed)
 {
@@ -41,12 +39,12 @@ int tbg_netlink_dump(int bus, const struct nlmsghdr *req, void (*begin)(void *ar
 	int on = 1, err = -EINTR;
 
 	for (int i = 0; i < DUMP_TRIES && err == -EINTR; i++) {
-		/* a socket of its own: what is left of an answer is of no use */
+		/* a socket of its own: unread parts of an answer are discarded with it */
 		struct mnl_socket *nl = mnl_socket_open2(bus, SOCK_CLOEXEC);
 
 		if (!nl)
 			return -errno;
-		/* else routes of all interfaces are shown, and fn looks itself */
+		/* without it, routes of all interfaces are dumped, and fn filters */
 		mnl_socket_setsockopt(nl, NETLINK_GET_STRICT_CHK, &on, sizeof(on));
 		begin(arg);
 		err = mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) ? -errno :
@@ -71,7 +69,7 @@ bool tbg_netlink_drain(struct mnl_socket *nl)
 	char buf[DUMP_BYTES];
 	bool any = false;
 
-	/* ENOBUFS: more than we could take, so something has changed */
+	/* ENOBUFS: messages were lost, so something has changed */
 	while (mnl_socket_recvfrom(nl, buf, sizeof(buf)) >= 0 || errno == ENOBUFS ||
 	       errno == ENOSPC)
 		any = true;

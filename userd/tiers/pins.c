@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Folders and names of links in bpffs. Everything is opened by descriptor and without
- * following links, as root works below folders of the daemon's user here.
+ * Folders and names of links in bpffs. Everything is opened relative to descriptors
+ * and without following links, since root works below folders of the daemon's user
+ * here.
  */
 #include "tiers/pins.h"
 
@@ -23,10 +24,10 @@
 
 #define TBG_PINS_PREFIX "toboggan-"
 #define FOLDER_LEN (sizeof(TBG_PINS_PREFIX) + 10)
-#define TRIES 8			/* to make a folder that others remove */
+#define TRIES 8			/* attempts to create a folder that others remove */
 #define TBG_PATH_FD (1u << 14)	/* BPF_F_PATH_FD of 6.5, older than tcx */
 
-/* Of union bpf_attr, with what Debian 12's header has not. */
+/* A part of union bpf_attr, with members that Debian 12's header lacks. */
 struct obj_attr {
 	uint64_t pathname;
 	uint32_t bpf_fd, file_flags;
@@ -47,7 +48,7 @@ static int obj_call(int cmd, int dir_fd, const char *name, int bpf_fd)
 	return ret < 0 ? -errno : ret;
 }
 
-/* `ip netns exec` covers the mount that its caller has, and the first process. */
+/* `ip netns exec` hides the bpffs of its caller; the first process still has it. */
 static int bpffs_open(void)
 {
 	char callers[64];
@@ -75,7 +76,7 @@ static unsigned long own_netns(void)
 	return stat("/proc/self/ns/net", &st) ? 0 : st.st_ino;
 }
 
-/* The folder becomes owner's, who has it already, or whom root has just made it for. */
+/* Gives the folder to owner, which already owns it, or for which root has just created it. */
 static int folder_give(int fd, uid_t owner)
 {
 	struct stat st;
@@ -94,7 +95,7 @@ static void folder_name(uid_t owner, char ret[FOLDER_LEN])
 	snprintf(ret, FOLDER_LEN, TBG_PINS_PREFIX "%u", (unsigned int)owner);
 }
 
-/* Whether the folder still has that name. */
+/* Whether the folder still has this name. */
 static bool is_there(int root, const char *name, int fd)
 {
 	struct stat one, other;
@@ -103,7 +104,7 @@ static bool is_there(int root, const char *name, int fd)
 	       one.st_ino == other.st_ino && one.st_dev == other.st_dev;
 }
 
-/* Made where need be, and locked, so that no daemon that ends removes it. */
+/* Creates the folder if necessary and locks it, so that no ending daemon removes it. */
 static int folder_hold(int root, const char *name)
 {
 	for (int i = 0; i < TRIES; i++) {
@@ -175,7 +176,7 @@ void tbg_pins_close(struct tbg_pins *p)
 	p->dir_fd = -EBADF;
 }
 
-/* bpffs takes no dots. */
+/* bpffs allows no dots in names. */
 void tbg_pin_name(const struct tbg_pins *p, int ifindex, const char *hook, unsigned int prog_id,
 		  char ret[TBG_PIN_LEN])
 {
@@ -184,7 +185,7 @@ void tbg_pin_name(const struct tbg_pins *p, int ifindex, const char *hook, unsig
 
 int tbg_pin_add(int dir_fd, const char *name, int link_fd)
 {
-	/* a program's number is not used twice: nobody else's is called that */
+	/* ids of programs are not reused: the name is unique */
 	unlinkat(dir_fd, name, 0);
 	return obj_call(BPF_OBJ_PIN, dir_fd, name, link_fd);
 }
@@ -194,7 +195,7 @@ void tbg_pin_remove(int dir_fd, const char *name)
 	unlinkat(dir_fd, name, 0);
 }
 
-/* Takes dir_fd. */
+/* Closes dir_fd. */
 static DIR *listed(int dir_fd)
 {
 	DIR *ret = fdopendir(dir_fd);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The buckets lie in the kernel tiers' map, mapped here, or in memory of our own where
- * there are none. What is counted, and how, is core/bucket.h's.
+ * The buckets are in the mapped map of the kernel tiers, or without these in plain
+ * memory. The arithmetic is in core/bucket.h.
  */
 #include "tiers/rate.h"
 
@@ -46,7 +46,7 @@ void tbg_rates_close(struct tbg_rates *r)
 	free(r);
 }
 
-/* The mask of the first bits of an address, as its words lie in memory. */
+/* The mask of the first bits of an address, in the byte order of memory. */
 static void mask_make(uint64_t ret[2], unsigned int bits)
 {
 	struct tbg_prefix all;
@@ -65,7 +65,7 @@ void tbg_rates_set(struct tbg_rates *r, const struct tbg_rate_settings *settings
 	if (!memcmp(&r->settings, settings, sizeof(*settings)))
 		return;
 	r->settings = *settings;
-	if (r->maps)		/* nobody charges while it changes, but who has begun */
+	if (r->maps)		/* no limit while it changes; charges under way may still happen */
 		tbg_maps_clients(r->maps, TBG_CLIENTS_RATED, false);
 	__atomic_store_n(&r->rate->gap_ns, 0, __ATOMIC_SEQ_CST);
 	memset(r->sets, 0, TBG_BUCKET_SETS * sizeof(*r->sets));

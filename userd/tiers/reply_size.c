@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How long a reply can be, by the MTU of its interface, see room.h.
+ * The maximum length of a reply by the MTU of its interface, see
+ * reply_size.h.
  */
 #include "tiers/reply_size.h"
 
@@ -15,7 +16,7 @@
 
 #define HEADERS_V4	(20 + 20 + 12)	/* IPv4, TCP, timestamps */
 #define HEADERS_V6	(40 + 20 + 12)
-#define MTU_V6		1280	/* where it is less there is no IPv6: RFC 8200, 5 */
+#define MTU_V6		1280	/* an interface with less has no IPv6: RFC 8200, 5 */
 
 unsigned int tbg_reply_size_mtu(const char *iface)
 {

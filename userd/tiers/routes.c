@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Routes, the rules that choose them and interfaces, by rtnetlink; settings, by their
- * files. See routes.h. Called by wire.c, in the control thread.
+ * Reads routes, rules and interfaces by rtnetlink, and sysctls. See routes.h. Called
+ * by wire.c, in the control thread.
  */
 #include "tiers/routes.h"
 
@@ -27,7 +27,7 @@ static void leave(struct tbg_routes *r, enum tbg_routes_left left, const char *w
 	snprintf(r->why, sizeof(r->why), "a route has %s, which is the kernel's to honour", what);
 }
 
-/* Nobody knows by which interface the kernel would answer. */
+/* It is unknown by which interface the kernel would answer. */
 static void lose(struct tbg_routes *r, const char *what)
 {
 	if (r->left == TBG_LEFT_ALL)
@@ -97,7 +97,7 @@ static int route_look(const struct nlmsghdr *h, void *arg)
 	const char *fault;
 	char what[64];
 
-	/* of a destination that this is a copy of */
+	/* a cached copy of another route */
 	if (rt->rtm_flags & RTM_F_CLONED)
 		return MNL_CB_OK;
 	if (metrics)
@@ -115,7 +115,7 @@ static void rules_begin(void *arg)
 {
 }
 
-/* Whether the rule is one of those that there are by default, or a VRF's. */
+/* Whether the rule is a default one, or that of a VRF. */
 static bool is_usual(const struct nlmsghdr *h, const struct fib_rule_hdr *rule)
 {
 	bool plain = rule->action == FR_ACT_TO_TBL && !rule->src_len && !rule->dst_len &&
@@ -126,7 +126,7 @@ static bool is_usual(const struct nlmsghdr *h, const struct fib_rule_hdr *rule)
 	mnl_attr_for_each(a, h, sizeof(*rule)) {
 		switch (mnl_attr_get_type(a)) {
 		case FRA_L3MDEV:
-			return true;		/* no connection of wire's is in one */
+			return true;		/* wire has no connection in one */
 		case FRA_TABLE:
 			table = mnl_attr_get_u32(a);
 			break;
@@ -172,7 +172,7 @@ static void rules_ask(struct tbg_routes *r)
 static void routes_ask(struct tbg_routes *r)
 {
 	char buf[MNL_NLMSG_HDRLEN + sizeof(struct rtmsg)] __attribute__((aligned(8)));
-	struct rtmsg *rt;	/* zero: of all families there are */
+	struct rtmsg *rt;	/* zero: all address families */
 	int err;
 
 	err = tbg_netlink_dump(NETLINK_ROUTE,
@@ -184,7 +184,7 @@ static void routes_ask(struct tbg_routes *r)
 	}
 }
 
-/* What the kernel is set to offer in a SYN-ACK, apart from what all offer: wire is not. */
+/* Sysctls for SYN-ACKs with values that wire does not support. */
 static void offers_ask(struct tbg_routes *r)
 {
 	static const char *const name[] = {
@@ -192,7 +192,7 @@ static void offers_ask(struct tbg_routes *r)
 	};
 
 	for (int i = 0; i < 4; i++) {
-		/* ECN where a client asks for it: 1 and 2 */
+		/* 1 and 2: ECN if the client requests it */
 		if (i < 3 ? r->offers[i] : r->offers[i] == 1 || r->offers[i] == 2)
 			continue;
 		if (r->left != TBG_LEFT_NOTHING)
@@ -225,20 +225,20 @@ void tbg_routes_look(struct tbg_routes *r)
 
 void tbg_routes_open(struct tbg_routes *ret)
 {
-	/* of interfaces, too: with one go its routes, and nothing more is sent */
+	/* also of interfaces: when one disappears, its routes do, without a notification */
 	int groups = RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE | RTMGRP_LINK | RTMGRP_IPV4_RULE |
 		     1 << (RTNLGRP_IPV6_RULE - 1);
 
 	*ret = (struct tbg_routes){
 		.news = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK),
-		/* sockets keep what it was when their listener was made */
+		/* sockets keep the value from the creation of their listener */
 		.no_df = tbg_sysctl("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0),
 	};
 	if (ret->news && mnl_socket_bind(ret->news, groups, MNL_SOCKET_AUTOPID)) {
 		mnl_socket_close(ret->news);
 		ret->news = NULL;
 	}
-	/* no TTL is 0: routes are asked for the first time */
+	/* a TTL is never 0: routes are read for the first time */
 	tbg_routes_look(ret);
 }
 
@@ -250,7 +250,7 @@ void tbg_routes_close(struct tbg_routes *r)
 	tbg_ways_close(&r->ways);
 }
 
-/* Interfaces in VRFs, and those devices. */
+/* Reads interfaces in VRFs, and the devices of the VRFs. */
 struct vrfs {
 	uint32_t slave[TBG_VRFS_MAX], master[TBG_VRFS_MAX];
 	unsigned int nr;
@@ -291,7 +291,7 @@ static int vrfs_set(const struct tbg_links *links, int map_fd)
 	for (unsigned int i = 0; i < v.nr; i++)
 		if (bpf_map_update_elem(map_fd, &v.slave[i], &v.master[i], BPF_ANY))
 			return -errno;
-	/* those that have left theirs */
+	/* remove those that have left their VRF */
 	while (!bpf_map_get_next_key(map_fd, at, &next)) {
 		if (at && !is_slave(&v, key))
 			bpf_map_delete_elem(map_fd, &key);
@@ -303,7 +303,7 @@ static int vrfs_set(const struct tbg_links *links, int map_fd)
 	return v.nr;
 }
 
-/* What of the maps depends on how interfaces are stacked. 0 or negative errno. */
+/* Updates maps that depend on the stacking of interfaces. 0 or negative errno. */
 static int links_set(struct tbg_routes *r, const struct tbg_route_maps *m)
 {
 	struct tbg_links *links = tbg_links_open();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Segments as of a client, see segment.h. Checksums are left out: nobody asks.
+ * Makes segments of a client, see segment.h. Checksums are zero: they are not
+ * verified.
  */
 #include "tiers/segment.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loading, attaching and removing the sock tier, and its slots. A slot is free
- * (in the queue), or a socket's from its birth until the sweeper finds that the
- * socket is closed and nobody holds the slot. Every way to fail ends in one
- * sentence for the operator.
+ * Loads, attaches and removes the sock tier, and manages its slots. A slot is
+ * free (in the queue), or belongs to a socket from its enrolment until the
+ * sweeper finds the socket closed and the slot not held. Every error becomes
+ * one sentence for the operator.
  */
 #include "tiers/sock.h"
 
@@ -31,11 +31,11 @@
 
 TBG_DIRECT_OPEN(sock)
 
-#define RECORD_BYTES	16		/* of a slot in a ring */
+#define RECORD_BYTES	16		/* of one slot in a ring buffer */
 /*
- * Of a new connection's send buffer, at least: the longest answer finds room there,
- * cut as for a client's window of 16 KiB. The kernel itself begins with 69,120 bytes
- * (6.18, MTU 1500), and does not raise that before they have been too few.
+ * Minimum send buffer of a new connection: the longest answer fits, in segments for
+ * a client's window of 16 KiB. The kernel begins with 69,120 bytes (6.18, MTU 1500),
+ * and only enlarges it after it was too small.
  */
 #define SEND_BYTES	(96 << 10)
 
@@ -44,12 +44,12 @@ struct tbg_sock {
 	struct tbg_maps maps;
 	struct tbg_mapping conns_map, pends_map;
 	struct tbg_sock_conn *conns;
-	uint8_t *pends;			/* of pend_bytes, by tbg_pend_head */
+	uint8_t *pends;			/* elements of pend_bytes */
 	size_t pend_bytes;
 	uint32_t conns_nr;
-	_Atomic uint8_t *held;		/* by slot: a connection of ours uses it */
-	uint8_t *ended;			/* by slot: found closed by the last tick */
-	int *news;			/* by worker: its ring; -1: none yet */
+	_Atomic uint8_t *held;		/* by slot: a connection of the daemon uses it */
+	uint8_t *ended;			/* by slot: found closed at the last tick */
+	int *news;			/* by worker: its ring buffer; -1: none yet */
 	unsigned int workers_nr;
 	struct bpf_link *life;
 };
@@ -58,7 +58,7 @@ static const char fixes[] =
 #include "sock_fixes.inc"
 ;
 
-/* Whether the kernel has the fixes without which sock is not safe. */
+/* Whether the kernel has the fixes that sock requires. */
 static int level_check(bool unlisted, char *ret_msg, size_t msg_len)
 {
 	struct tbg_version v = { .text = "of an unknown version" };
@@ -75,7 +75,7 @@ static int level_check(bool unlisted, char *ret_msg, size_t msg_len)
 	return -EOPNOTSUPP;
 }
 
-/* Whether maps of sockets may be made: before what another kernel would change. */
+/* Whether maps of sockets can be created, tested before other requirements. */
 static int privilege_check(void)
 {
 	int fd = bpf_map_create(BPF_MAP_TYPE_SOCKMAP, "tbg_may", sizeof(int),
@@ -131,8 +131,8 @@ static int load(struct tbg_sock *s, const struct tbg_plan *plan,
 }
 
 /*
- * Twice what a worker's share of the connections can say before it looks: one
- * more each, where a slot has been used again.
+ * Twice the maximum of unread reports of a worker's connections: a reused
+ * slot may have a second one.
  */
 static int news_open(struct tbg_sock *s)
 {
@@ -163,7 +163,7 @@ static int map_all(struct tbg_sock *s)
 	return err ?: queue_fill(s->bpf->maps.tbg_pend_free, TBG_SOCK_PENDS);
 }
 
-/* Where a cgroup2 hierarchy is mounted, into ret; false: nowhere. */
+/* Finds a mount point of cgroup2; false: none. */
 static bool cgroup_mount(char ret[PATH_MAX])
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -179,8 +179,8 @@ static bool cgroup_mount(char ret[PATH_MAX])
 }
 
 /*
- * The top of the cgroup2 hierarchy: where it is mounted, or else by a mount that
- * only we see. `ip netns exec` puts a new /sys over the one it was mounted in.
+ * Opens the root of the cgroup2 hierarchy: at its mount point, or else by a
+ * private mount. `ip netns exec` hides the mount point below a new /sys.
  */
 static int cgroup_top(void)
 {
@@ -201,7 +201,7 @@ static int cgroup_top(void)
 	return fd < 0 ? -err : fd;
 }
 
-/* The daemon's own cgroup, or else the top of the hierarchy. */
+/* The daemon's own cgroup, or else the root of the hierarchy. */
 static int cgroup_open(void)
 {
 	char path[PATH_MAX + 2] = ".", line[PATH_MAX];
@@ -289,7 +289,7 @@ out:
 	return err;
 }
 
-/* A send buffer that is large enough, and still the kernel's to enlarge. */
+/* Makes the send buffer large enough, while the kernel can still enlarge it. */
 static int room_set(int fd)
 {
 	int bytes, unlocked = 0;
@@ -299,7 +299,7 @@ static int room_set(int fd)
 		return -errno;
 	if (bytes >= SEND_BYTES)
 		return 0;
-	bytes = SEND_BYTES / 2;		/* it doubles them */
+	bytes = SEND_BYTES / 2;		/* the kernel doubles the value */
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) ||
 	    setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked)))
 		return -errno;
@@ -312,7 +312,10 @@ int tbg_sock_listen(struct tbg_sock *s, int fd)
 	struct tbg_sock_id id = { 0 };
 	int err = room_set(fd);
 
-	/* both inherited: what the verdict has found room for must be taken whole */
+	/*
+	 * both are inherited: an answer for which the verdict has found room must be
+	 * accepted completely
+	 */
 	if (!err && setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof(lowat)))
 		err = -errno;
 	if (err)
@@ -373,7 +376,7 @@ int tbg_sock_claim(struct tbg_sock *s, int fd)
 	if (bpf_map_lookup_elem(bpf_map__fd(s->bpf->maps.tbg_sock_ids), &fd, &id) ||
 	    !id.cookie || id.slot >= s->conns_nr)
 		return -1;
-	/* the sweeper takes the cookie, and then looks whether the slot is held */
+	/* the sweeper takes the cookie first, and then checks whether the slot is held */
 	atomic_store(&s->held[id.slot], 1);
 	if (__atomic_load_n(&s->conns[id.slot].cookie, __ATOMIC_SEQ_CST) == id.cookie)
 		return id.slot;
@@ -389,10 +392,10 @@ void tbg_sock_release(struct tbg_sock *s, int slot)
 
 bool tbg_sock_owes(const struct tbg_sock_conn *c)
 {
-	/* what is handed over is passed before it is done */
+	/* BPF counts `passed` before `done` for requests given to the daemon */
 	uint32_t done = __atomic_load_n(&c->done, __ATOMIC_ACQUIRE);
 
-	/* after a reset the kernel drops what its queues hold, and tells nobody */
+	/* after a reset the kernel drops its queues silently */
 	if (__atomic_load_n(&c->flags, __ATOMIC_ACQUIRE) & TBG_SOCK_CLOSED)
 		return false;
 	return done != __atomic_load_n(&c->queued, __ATOMIC_ACQUIRE) ||
@@ -411,7 +414,10 @@ void tbg_sock_reopen(struct tbg_sock_conn *c)
 	__atomic_store_n(&c->shut, 0, __ATOMIC_SEQ_CST);
 }
 
-/* BPF counts and then looks here; whoever rests sets this and then looks there. */
+/*
+ * BPF updates counts before it reads `quiet`; a worker sets `quiet` before it reads
+ * counts: one of them notices.
+ */
 void tbg_sock_rest(struct tbg_sock_conn *c)
 {
 	__atomic_store_n(&c->quiet, 1, __ATOMIC_SEQ_CST);
@@ -424,7 +430,7 @@ bool tbg_sock_rests(const struct tbg_sock_conn *c)
 	       !__atomic_load_n(&c->flags, __ATOMIC_SEQ_CST);
 }
 
-/* Hits that the end of their connection has overtaken. */
+/* Frees pending hits that were overtaken by the end of their connection. */
 static void pends_free(struct tbg_sock *s, uint64_t cookie)
 {
 	for (uint32_t i = 0; i < TBG_SOCK_PENDS; i++) {
@@ -460,7 +466,7 @@ void tbg_sock_tick(struct tbg_sock *s)
 		bool ended = c->cookie && !atomic_load(&s->held[slot]) &&
 			     (c->released || c->flags & TBG_SOCK_CLOSED);
 
-		/* twice: one that has just been accepted may be claimed yet */
+		/* found twice: one that was just accepted may still be claimed */
 		if (ended && s->ended[slot]) {
 			slot_free(s, slot);
 			ended = false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A connection from 127.0.0.1 to itself, whose end that accepts is in a map of
- * sockets with the programs of bpf/sock/selftest.bpf.c. Versions tell which kernels
- * have been mended; only this tells whether one that is newer than all we know
- * works as those did.
+ * Uses a connection from 127.0.0.1 to itself, whose accepted socket is in a sockmap
+ * with the programs of bpf/sock/selftest.bpf.c. Kernel versions show which known
+ * bugs are fixed; only this test shows whether a newer kernel still works in the
+ * same way.
  */
 #include "tiers/sock_selftest.h"
 
@@ -30,8 +30,8 @@
 #include "tiers/direct.h"
 
 /*
- * For what takes milliseconds. Whoever starts the daemon on a machine that has much
- * to do must not be told that its kernel is not fit.
+ * Timeout for steps that take milliseconds: a busy machine must not make the kernel
+ * look unsuitable.
  */
 #define WAIT_S		10
 #define REQUEST_LEN	100
@@ -41,7 +41,7 @@ TBG_DIRECT_OPEN(selftest)
 struct selftest {
 	struct tbg_selftest_bpf *bpf;
 	int listener, client, server;
-	uint64_t end_ms;		/* of the wait */
+	uint64_t end_ms;		/* end of the wait */
 };
 
 static int load(struct selftest *t)
@@ -72,7 +72,7 @@ static int wait_for(const struct selftest *t, int fd, short events)
 	return n > 0 || (n < 0 && errno == EINTR) ? 0 : n < 0 ? -errno : -ETIMEDOUT;
 }
 
-/* A socket that has room for an answer, and whose end leaves no TIME_WAIT. */
+/* A socket with room for an answer, and without TIME_WAIT after its end. */
 static int socket_open(void)
 {
 	struct linger reset = { .l_onoff = 1 };
@@ -136,8 +136,8 @@ static int attach(struct selftest *t)
 }
 
 /*
- * What is sent on one end makes exactly these bytes come to another. That may be
- * readable before it is: while what came is on its way through the programs.
+ * Sends on one socket, and checks that exactly these bytes arrive at another
+ * one. That one may seem readable earlier, while data is still in the programs.
  */
 static int exchange(const struct selftest *t, int from, const void *sent, size_t sent_len,
 		    int to, const void *want, size_t want_len)
@@ -166,7 +166,7 @@ static int exchange(const struct selftest *t, int from, const void *sent, size_t
 	return 0;
 }
 
-/* The answered, the one that is the reader's, and those behind it. */
+/* Requests that are answered, one for the reader, and those after it. */
 static int requests_try(struct selftest *t)
 {
 	uint64_t answer[TBG_SELFTEST_WORDS];
@@ -187,7 +187,7 @@ static int requests_try(struct selftest *t)
 	return err;
 }
 
-/* The reader's own answers, before and behind the end of the client's stream. */
+/* Answers of the reader, before and after the end of the client's stream. */
 static int reader_try(struct selftest *t)
 {
 	int err = exchange(t, t->server, "answer", 6, t->client, "answer", 6);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From a slot whose reply is overdue to the bytes that its socket must send.
- * The bytes are those that wire sent, Date included, or none: a client must
- * never get a splice of two versions.
+ * Finds the bytes of an overdue reply that a socket must send. They are
+ * exactly those that wire has sent, Date included, or none: a client must
+ * never get a mixture of two versions.
  */
 #include <errno.h>
 #include <linux/if_ether.h>
@@ -21,7 +21,7 @@ struct frame {
 	struct tbg_take_back y;
 } __attribute__((packed));
 
-/* Asks the program: TBG_TAKE_BACK_*; *y has its answer. */
+/* Runs the program; returns TBG_TAKE_BACK_* with its output in *y. */
 static int ask(const struct tbg_maps *maps, struct tbg_take_back *y)
 {
 	struct frame f = { .y = *y };
@@ -35,7 +35,7 @@ static int ask(const struct tbg_maps *maps, struct tbg_take_back *y)
 	return opts.retval;
 }
 
-/* The Date or Age that the exchange carried, over what of it lies in from..end. */
+/* Writes the Date or Age of the exchange, as far as it lies in from..end. */
 static bool timed_put(const struct tbg_maps *maps, const struct tbg_exchange *x,
 		      const struct tbg_blob *b, uint32_t from, uint32_t end,
 		      uint8_t *out)
@@ -81,8 +81,8 @@ int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
 }
 
 /*
- * The bytes are held before the flow changes: where they cannot be, it still has its
- * numbers, and the reset that follows is one that the client believes.
+ * The bytes are copied before the flow changes: if that fails, the flow still has
+ * its numbers, and the client accepts the following reset.
  */
 int tbg_take_back_bytes(const struct tbg_maps *maps, int slot, uint32_t written,
 		   uint8_t *out, size_t size)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Wire's connections seen from the daemon. Whatever is to be sent, tbg_push sends: it
- * is run on a segment as the client would send it, so that there is one place that
- * makes replies. No open connection is ever deleted here, only told to end.
+ * The daemon's side of wire's connections. The program tbg_push sends everything: it
+ * runs on a segment as the client would send it, so that replies are made in one
+ * place. Open connections are never deleted here, only closed.
  */
 #include "tiers/tcb.h"
 
@@ -21,7 +21,7 @@
 
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
 #define TBG_DUES_BATCH 256
-#define REFUSALS_MOST 5		/* so that 31 requests rest at most */
+#define REFUSALS_MOST 5		/* so that at most 31 requests pass between attempts */
 
 int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, int push_fd)
 {
@@ -41,7 +41,7 @@ void tbg_tcbs_close(struct tbg_tcbs *t)
 	t->due_nr = t->due_room = 0;
 }
 
-/* An address as keys have it: IPv4 mapped into IPv6. */
+/* An address in the form of keys: IPv4 mapped into IPv6. */
 static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4], __u16 *ret_port)
 {
 	const struct sockaddr_in *four = (const void *)ss;
@@ -82,7 +82,7 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 
 	if (err)
 		return err;
-	/* the device that it is bound to is its VRF's (tcp_l3mdev_accept, or not) */
+	/* the bound device is that of its VRF, whatever tcp_l3mdev_accept is */
 	if (t->vrfs && !getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &vrf, &len))
 		ret->key.vrf = vrf;
 	if (bpf_map_lookup_elem(t->tcbs_fd, &ret->key, &ret->tcb))
@@ -92,7 +92,7 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 	return tbg_tcb_owed(&ret->tcb) ? 0 : bpf_map_delete_elem(t->tcbs_fd, &ret->key);
 }
 
-/* Whether wire has forgotten the connection, now that all of its last reply has arrived. */
+/* Whether wire has deleted the connection because its last reply is acknowledged. */
 static bool is_forgotten(const struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 {
 	struct tbg_tcb tcb;
@@ -110,7 +110,7 @@ uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
 	return left <= t->last.len ? left : 0;
 }
 
-/* Has the program do it, on a segment with that payload; its answer. */
+/* Runs the program on a segment with this payload; returns its result. */
 static bool push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 		      const struct tbg_tcb *tcb, uint32_t what, const uint8_t *b,
 		      uint32_t len)
@@ -131,7 +131,7 @@ static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 	push_with(t, key, tcb, what, NULL, 0);
 }
 
-/* Whether wire could answer this request of the connection, if its reply is not too long. */
+/* Whether wire could answer this request of the connection, apart from the reply's length. */
 static bool asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint8_t *b,
 		 uint32_t len)
 {
@@ -161,7 +161,7 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 		return false;
 	if (done == TBG_REPAIR_UNKNOWN)
 		goto end;
-	/* from here on segments to the socket undo it */
+	/* from now on, segments to the socket undo it */
 	if (bpf_map_update_elem(t->tcbs_fd, &k->key, &tcb, BPF_NOEXIST))
 		goto undo;
 	if (!push_with(t, &k->key, &tcb, TBG_PUSH_GIVE, b, len))
@@ -182,7 +182,7 @@ end:
 	return true;
 }
 
-/* Asking and giving in vain cost system calls: the next 0, 1, 3, 7 ... requests do neither. */
+/* A refused attempt costs system calls: the next 0, 1, 3, 7 ... requests make no attempt. */
 static bool refuse(struct tbg_taken *k)
 {
 	k->streak = 0;
@@ -220,7 +220,7 @@ static void due_add(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 	t->due[t->due_nr++] = *key;
 }
 
-/* What BPF has noted since: taken out first, so that what it notes from now on stays. */
+/* Takes the list of BPF before processing it, so that later additions are kept. */
 static void dues_take(struct tbg_tcbs *t)
 {
 	struct tbg_tcb_key keys[TBG_DUES_BATCH];
@@ -239,7 +239,7 @@ static void dues_take(struct tbg_tcbs *t)
 	} while (!err);
 }
 
-/* Whether it has to be looked at again later. */
+/* Whether it must be checked again later. */
 static bool due_look(const struct tbg_tcbs *t, const struct tbg_tcb_key *key, uint32_t now_ms)
 {
 	struct tbg_tcb tcb;
@@ -269,7 +269,7 @@ unsigned int tbg_tcbs_stuck(const struct tbg_tcbs *t, struct tbg_tcb_key *ret, u
 {
 	unsigned int found = 0;
 
-	/* one by one: there are none, or few */
+	/* one by one, since there are few */
 	while (found < nr && !bpf_map_get_next_key(t->stuck_fd, NULL, &ret[found]) &&
 	       !bpf_map_delete_elem(t->stuck_fd, &ret[found]))
 		found++;
@@ -311,7 +311,7 @@ struct sweep {
 	unsigned int nr, open_nr;
 };
 
-/* Milliseconds since its last segment: 0 of one that came since the sweep began. */
+/* Milliseconds since its last segment; 0 if that has arrived after the sweep began. */
 static uint32_t age_of(const struct sweep *s, const struct tbg_tcb *tcb)
 {
 	int32_t age_ms = s->now_ms - tcb->seen_ms;

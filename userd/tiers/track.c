@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Puts connections into conntrack's table by ctnetlink: established, and liberal of
- * numbers, as conntrack itself takes them up in their middle. Only such that the firewall
- * has let begin. Must never block: a message and its answer, at once.
+ * Adds connections to conntrack's table by ctnetlink: established, and liberal about
+ * sequence numbers, as conntrack itself picks connections up. Only for connections whose
+ * beginning the firewall has accepted. Never blocks: a message and its answer, at once.
  */
 #include "tiers/track.h"
 
@@ -17,7 +17,7 @@
 
 #include "tiers/netlink.h"
 
-#define KEPT_S 300		/* until its first segment, which sets conntrack's own time */
+#define KEPT_S 300		/* timeout until its first segment, which sets conntrack's own */
 
 static bool is_v4(const __u32 address[4])
 {
@@ -43,7 +43,7 @@ static void tuple_put(struct nlmsghdr *h, uint16_t type, const __u32 from[4], ui
 	mnl_attr_nest_end(h, tuple);
 }
 
-/* A request about a connection; mnl_nlmsg_put_header() of buf. */
+/* Begins a request about a connection in buf. */
 static struct nlmsghdr *begin(char *buf, uint16_t what, uint16_t flags,
 			      const struct tbg_flow_key *flow)
 {

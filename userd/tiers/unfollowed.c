@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Why wire follows none of its connections. Each reason is something that was looked at,
- * not the lack of another one; called by wire.c. Must never cost a request more than a
- * few system calls a second.
+ * Finds the reason why wire follows none of the connections. Each reason is checked by
+ * itself, none is a guess by exclusion. Called by wire.c; costs workers at most a few
+ * system calls a second.
  */
 #include "tiers/unfollowed.h"
 
@@ -22,7 +22,7 @@
 #define SAMPLE_NS 1000000000ull
 #define ORIGINAL_DST 80		/* SO_ORIGINAL_DST, IP6T_SO_ORIGINAL_DST */
 
-/* TcpExt's SyncookiesRecv: connections that were made of a SYN cookie. */
+/* TcpExt's SyncookiesRecv: connections made from SYN cookies. */
 static uint64_t cookies_taken(void)
 {
 	FILE *f = fopen("/proc/thread-self/net/netstat", "re");
@@ -117,7 +117,7 @@ static bool is_on(const struct tbg_interfaces *on, const char *name)
 	return false;
 }
 
-/* The interface that the connection came by, as far as addresses tell; "" : they do not. */
+/* The interface of the connection according to its addresses; "": unknown. */
 static void interface_of(const struct tbg_unfollowed *u, char ret[16])
 {
 	const struct sockaddr *local = (const void *)&u->local, *remote = (const void *)&u->remote;
@@ -144,7 +144,7 @@ static void interface_of(const struct tbg_unfollowed *u, char ret[16])
 	freeifaddrs(all);
 }
 
-/* The reason alone; "": none was found. */
+/* The reason; "": none was found. */
 static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 		   const struct tbg_stats *st, char *ret, size_t len)
 {
@@ -182,7 +182,7 @@ static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 		snprintf(ret, len, "conntrack sees segments before wire does (br_netfilter)");
 }
 
-/* Whether there are any, and none that was followed since. */
+/* Whether there are unfollowed connections, and none was followed since. */
 static bool unfollowed(struct tbg_unfollowed *u, const struct tbg_maps *maps,
 		       struct tbg_stats *ret_st)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Routes as the longest match of a remote address; see ways.h. The local table comes first
- * in the kernel: its addresses are whole, so the longest match finds them first, too.
+ * Routes by longest match of the remote address, see ways.h. The kernel looks up the
+ * local table first; its entries are full addresses, so the longest match finds them
+ * first, too.
  */
 #include "tiers/ways.h"
 
@@ -16,7 +17,7 @@
 #include "tiers/links.h"
 #include "tiers/netlink.h"
 
-#define LOOPBACK 1	/* LOOPBACK_IFINDEX: by it answers go to addresses of this host */
+#define LOOPBACK 1	/* LOOPBACK_IFINDEX: the interface for addresses of this host */
 
 void tbg_ways_begin(struct tbg_ways *w)
 {
@@ -38,7 +39,7 @@ static uint32_t number_of(const struct nlmsghdr *h, uint16_t type)
 	return a && mnl_attr_validate(a, MNL_TYPE_U32) >= 0 ? mnl_attr_get_u32(a) : 0;
 }
 
-/* One interface more; none of them, where there are too many. */
+/* Adds an interface; with too many, removes all. */
 static void iface_add(struct tbg_way *way, uint32_t ifindex)
 {
 	for (int i = 0; i < TBG_WAY_IFACES; i++) {
@@ -69,7 +70,7 @@ static void hops_add(struct tbg_way *way, const struct nlmsghdr *h)
 			iface_add(way, hop->rtnh_ifindex);
 }
 
-/* The metric, then the preference that a router has announced (RFC 4191). */
+/* The rank: metric, then router preference (RFC 4191). */
 static uint64_t rank_of(const struct nlmsghdr *h)
 {
 	/* medium, high, reserved, low (RFC 4191 2.1) */
@@ -134,7 +135,7 @@ const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h)
 	case RTN_BROADCAST:
 	case RTN_ANYCAST:
 	case RTN_MULTICAST:
-		return NULL;		/* no client has one */
+		return NULL;		/* no address of a client */
 	}
 	if (rt->rtm_src_len)
 		return "is for some sources alone";
@@ -153,7 +154,7 @@ const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h)
 
 static int key_order(const void *a, const void *b)
 {
-	return memcmp(a, b, sizeof(struct tbg_way_key));	/* the first of an entry */
+	return memcmp(a, b, sizeof(struct tbg_way_key));	/* key is the first member */
 }
 
 static int entry_order(const void *a, const void *b)
@@ -164,7 +165,7 @@ static int entry_order(const void *a, const void *b)
 	return ret ?: (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* One entry for each key: the least rank's, which several may have. */
+/* Keeps one entry for each key: the routes with the least rank. */
 static void join(struct tbg_ways *w)
 {
 	unsigned int nr = 0;
@@ -184,7 +185,10 @@ static void join(struct tbg_ways *w)
 	w->nr = nr;
 }
 
-/* New ones first: an address may be without its way for a moment, never with a wrong one. */
+/*
+ * Adds new entries first: an address may lack its entry for a moment, but never has a
+ * wrong one.
+ */
 int tbg_ways_set(struct tbg_ways *w, int map_fd)
 {
 	const struct tbg_way_entry *old = w->set, *end = w->set + w->set_nr, *e;
@@ -203,7 +207,7 @@ int tbg_ways_set(struct tbg_ways *w, int map_fd)
 	}
 	for (; old < end; old++)
 		bpf_map_delete_elem(map_fd, &old->key);
-	/* the next ones are read where the former ones were */
+	/* the next reading reuses the memory */
 	*w = (struct tbg_ways){
 		.at = w->set, .room = w->set_room,
 		.set = w->at, .set_nr = w->nr, .set_room = w->room,
@@ -223,7 +227,7 @@ static int above_set(const struct tbg_links *links, int map_fd, uint32_t above, 
 	return 0;
 }
 
-/* What was an interface's and is no more is of no harm: no way leads by it. */
+/* Entries of former interfaces do no harm: unused. */
 int tbg_ways_aboves(const struct tbg_ways *w, const struct tbg_links *links, int map_fd,
 		    const int *below, unsigned int nr)
 {
@@ -233,7 +237,7 @@ int tbg_ways_aboves(const struct tbg_ways *w, const struct tbg_links *links, int
 		for (int j = 0; j < TBG_WAY_IFACES && w->set[i].way.ifindex[j]; j++) {
 			uint32_t above = w->set[i].way.ifindex[j];
 
-			if (above == last)	/* routes by one interface come in rows */
+			if (above == last)	/* often the same as before */
 				continue;
 			last = above;
 			for (unsigned int k = 0; k < nr; k++) {

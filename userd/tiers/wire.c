@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loading, attaching, watching over and removing the wire tier. Every way to
- * fail ends in one sentence for the operator; nothing half-attached is left.
+ * Loads, attaches, supervises and removes the wire tier. Every error becomes
+ * one sentence for the operator, and leaves nothing attached.
  */
 #include "tiers/wire.h"
 
@@ -41,16 +41,16 @@
 
 TBG_DIRECT_OPEN(translate)
 
-/* Short, so that the advice behind it is not cut off. */
+/* Short, so that the advice after it fits. */
 #define LOAD_LOG_LEN 96
-#define STUCK_MAX 64	/* connections that conntrack is told of at a time */
+#define STUCK_MAX 64	/* connections added to conntrack at a time */
 #define TBG_SWEEP_NS (2 * 1000000000ull)
 
 struct tbg_wire {
-	struct tbg_wire_bpf *own;	/* connections are wire's; or NULL: */
-	struct tbg_translate_bpf *bpf;	/* the kernel's, and translated */
-	struct bpf_object *obj;		/* of whichever it is */
-	int progs[TBG_HOOK_NR];		/* -1: nothing looks at that hook */
+	struct tbg_wire_bpf *own;	/* with late sockets; or NULL: */
+	struct tbg_translate_bpf *bpf;	/* with translation */
+	struct bpf_object *obj;		/* the object of the one in use */
+	int progs[TBG_HOOK_NR];		/* -1: no program for this hook */
 	struct tbg_tcbs tcbs;
 	bool draining;
 	struct tbg_plan plan;
@@ -63,14 +63,14 @@ struct tbg_wire {
 	enum tbg_births_wanted births_wanted;
 	struct tbg_births births;
 	struct tbg_routes routes;
-	atomic_bool handed_well;	/* a hand-over, since the control thread has looked */
-	char *wanted;			/* as --wire says */
+	atomic_bool handed_well;	/* a hand-over has succeeded since the last check */
+	char *wanted;			/* the value of --wire */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
 	struct tbg_interfaces on;
 	struct tbg_unfollowed unfollowed;
 	uint64_t swept_ns;
-	char load_log[LOAD_LOG_LEN];	/* what libbpf complained about first */
+	char load_log[LOAD_LOG_LEN];	/* the first complaint of libbpf */
 };
 
 /* libbpf's print callback has no argument; one load at a time. */
@@ -98,13 +98,13 @@ static int fail(struct tbg_wire *w, int err, char *ret_msg, size_t msg_len,
 	return err;
 }
 
-/* A pid would not do: that of each container's daemon may be 1. */
+/* Identifies this daemon. A pid does not suffice: in each container it may be 1. */
 static int draw(void *ret, size_t len)
 {
 	return getrandom(ret, len, 0) == (ssize_t)len ? 0 : -errno;
 }
 
-/* Sizes by plan, before loading. */
+/* Sets the sizes of maps, before loading. */
 static int translate_sizes(struct tbg_wire *w)
 {
 	struct tbg_translate_bpf *bpf = w->bpf;
@@ -161,7 +161,7 @@ static int own_load(struct tbg_wire *w)
 	return 0;
 }
 
-/* Whether wire is to own connections, as far as the kernel, its routes and firewall let it. */
+/* Whether to use late sockets, if kernel, routes and firewall permit. */
 static bool wants_own(struct tbg_wire *w)
 {
 	if (!w->late.can)
@@ -174,7 +174,7 @@ static bool wants_own(struct tbg_wire *w)
 	return false;
 }
 
-/* Every connection is wire's or the kernel's where that can be, else it is translated. */
+/* Loads the object for late sockets if possible, else the one for translation. */
 static int load_either(struct tbg_wire *w)
 {
 	if (wants_own(w)) {
@@ -254,7 +254,7 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 
 	answer = bpf_program__fd(bpf_object__find_program_by_name(w->obj, "tbg_answer"));
 	err = bpf_map_update_elem(map_fd(w, "tbg_tail"), &zero, &answer, 0);
-	/* so that whoever finds one of the others can tell that we are dead */
+	/* so that a later daemon can recognize the programs of a dead one */
 	if (!err && !w->own)
 		err = bpf_prog_bind_map(w->progs[TBG_HOOK_EGRESS], map_fd(w, "tbg_tail"),
 					NULL);
@@ -266,7 +266,7 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	return 0;
 }
 
-/* Before anything is attached to an interface: nothing is answered without. */
+/* Before anything is attached to an interface, because without it nothing is answered. */
 static int guard_open(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 {
 	char why[160];
@@ -287,7 +287,7 @@ static int guard_open(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 	return err;
 }
 
-/* What the packets of connections without a socket have from routes and settings. */
+/* Sets what packets of connections without a socket take from routes and sysctls. */
 static void routes_set(struct tbg_wire *w)
 {
 	const struct tbg_route_maps maps = {
@@ -318,7 +318,7 @@ static int set_own(struct tbg_wire *w)
 	if (!w->own)
 		return 0;
 	routes_set(w);
-	tbg_births_look(&w->births, &w->routes);	/* an interface's VRF may be one too many */
+	tbg_births_look(&w->births, &w->routes);	/* there may be too many VRFs */
 	knob->births = w->births.mode;
 	return draw(knob->cookie, sizeof(knob->cookie));
 }
@@ -404,7 +404,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 	if (err)
 		goto out;
 	if (w->own)
-		routes_set(w);		/* for those that it is on now */
+		routes_set(w);		/* for the interfaces attached now */
 	*ret = w;
 	return 0;
 out:
@@ -436,7 +436,7 @@ unsigned int tbg_wire_ifaces(const struct tbg_wire *w,
 		return 0;
 	for (unsigned int i = 0; i < w->on.nr; i++) {
 		ret[i] = w->on.at[i];
-		if_indextoname(ret[i].ifindex, ret[i].name);	/* else as it was */
+		if_indextoname(ret[i].ifindex, ret[i].name);	/* otherwise unchanged */
 	}
 	return w->on.nr;
 }
@@ -540,7 +540,7 @@ void tbg_wire_close(struct tbg_wire *w)
 	free(w);
 }
 
-/* A firewall may come and go; connections stay whoever's they are. */
+/* A firewall may appear and disappear; existing connections keep their owner. */
 static void births_look(struct tbg_wire *w)
 {
 	bool other;
@@ -558,8 +558,8 @@ static void births_look(struct tbg_wire *w)
 }
 
 /*
- * Connections that the firewall let begin, and whose segments it drops now that they come
- * to the kernel: conntrack is to know them, before the client sends the next time.
+ * Connections whose beginning the firewall has accepted, but whose segments it drops
+ * after the hand-over: adds them to conntrack before the client retransmits.
  */
 static void stuck_help(struct tbg_wire *w)
 {
@@ -570,7 +570,7 @@ static void stuck_help(struct tbg_wire *w)
 		return;
 	tbg_privilege_raise();
 	for (unsigned int i = 0; i < nr; i++)
-		tbg_track_establish(&keys[i].flow);	/* else it is reset after a while */
+		tbg_track_establish(&keys[i].flow);	/* on error it is reset after a while */
 	tbg_privilege_lower();
 	tbg_births_refused(&w->births, nr, atomic_exchange(&w->handed_well, false));
 	births_look(w);
@@ -590,7 +590,7 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 		tbg_flows_sweep(&w->flows, now_ns);
 	tbg_interfaces_follow(&w->on, now_ns);
 	if (w->own)
-		births_look(w);		/* iptables-legacy sends no news */
+		births_look(w);		/* iptables-legacy sends no notifications */
 	tbg_unfollowed_tick(&w->unfollowed, &w->maps);
 }
 
@@ -603,7 +603,7 @@ void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_interfaces_news(&w->on, now_ns);
 	if (w->own)
-		births_look(w);		/* of VRFs, for one */
+		births_look(w);		/* for example of VRFs */
 	if (w->own && w->births.filters)
 		stuck_help(w);
 }
@@ -611,7 +611,7 @@ void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN])
 {
 	ret[0] = 0;
-	/* those that it follows may last; where it begins none, the births' reason is given */
+	/* followed connections may last; if none begin, returns the reason of births */
 	if (w->own ? w->tcbs.nr || w->births.mode == TBG_BIRTHS_NONE : w->flows.nr)
 		return;
 	tbg_privilege_raise();
@@ -644,7 +644,7 @@ int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_taken *ret)
 bool tbg_conn_give(struct tbg_wire *w, struct tbg_taken *k, int fd, uint32_t taken,
 		   const uint8_t *b, uint32_t len, unsigned int answers)
 {
-	/* where none begins, none comes back */
+	/* if none begin, none are given back */
 	return __atomic_load_n(&w->maps.knob->births, __ATOMIC_RELAXED) != TBG_BIRTHS_NONE &&
 	       tbg_tcb_give(&w->tcbs, k, fd, taken, b, len, answers);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loading the XDP program beside wire's and attaching it. Every way to fail is
- * a reason for TC to answer alone, and nothing else.
+ * Loads and attaches the XDP program besides wire's programs. After an error
+ * only TC answers.
  */
 #include "tiers/xdp.h"
 
@@ -26,7 +26,7 @@ struct tbg_xdp {
 	struct tbg_xdp_bpf *bpf;
 };
 
-/* All of wire's maps: flows and slots as well as the cache. */
+/* All of wire's maps: flows and slots as well as the cache's. */
 static int share_all(struct bpf_object *obj, const struct bpf_object *wire)
 {
 	struct bpf_map *map;
@@ -96,7 +96,7 @@ static bool is_bond(int ifindex)
 	return ret;
 }
 
-/* Into ret; zeros, which are nobody's: it cannot be told. */
+/* Reads the interface's address into ret; zeros: unknown. */
 static void mac_of(int ifindex, void *ret)
 {
 	struct ifreq req = {};
@@ -123,11 +123,11 @@ int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len
 		return -EOPNOTSUPP;
 	}
 	mac_of(ifindex, port.mac);
-	/* first: without it the program answers nothing */
+	/* first, because without it the program answers nothing */
 	fd = bpf_map_update_elem(ports, &ifindex, &port, BPF_ANY);
 	if (!fd)
 		fd = bpf_link_create(prog, ifindex, BPF_XDP, &opts);
-	if (fd == -EEXIST)	/* a generic one */
+	if (fd == -EEXIST)	/* a generic XDP program */
 		fd = -EBUSY;
 	if (fd < 0) {
 		snprintf(ret_why, why_len, "%s", reason(fd));
