@@ -487,10 +487,11 @@ class Net:
         assert not wrong, "; ".join(wrong)
 
 
-def until(fn: Callable[..., Any], what: str = "never happened", wait_s: float = WAIT_S) -> Any:
-    """The first true value of fn."""
+def until(fn: Callable[..., Any], what: str = "never happened", wait_s: float = WAIT_S,
+          every_s: float = 0.002) -> Any:
+    """The first true value of fn, which is asked as often as that."""
     deadline = time.monotonic() + wait_s
     while not (ret := fn()):
         assert time.monotonic() < deadline, what
-        time.sleep(0.002)
+        time.sleep(every_s)
     return ret

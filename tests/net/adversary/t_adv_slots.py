@@ -166,8 +166,9 @@ def status(name):
 
 def emptied():
     """No connection, and no flow of one, is left."""
-    net.until(lambda: status("connections") == 0, "the daemon still has connections")
-    net.until(lambda: not stage.flows(), "flows are never buried")
+    net.until(lambda: status("connections") == 0, "the daemon still has connections", every_s=0.05)
+    # seconds later, and to count them reads them all
+    net.until(lambda: not stage.flows(), "flows are never buried", every_s=0.2)
 
 
 def slots():

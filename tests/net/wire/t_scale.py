@@ -170,7 +170,8 @@ def flows():
 def emptied():
     """No connection is left, and nothing that wire knew of one."""
     net.until(lambda: connections() == 0, "the daemon still has connections")
-    net.until(lambda: not flows(), "flows are never buried", wait_s=client.WAIT_S + 60)
+    net.until(lambda: not flows(), "flows are never buried", wait_s=client.WAIT_S + 60,
+              every_s=0.5)
     # one that the handshake's last packets overtook may be left, until another needs its place
     assert daemon.LATE or not maps.count(wire.pid, maps.EMBRYOS), "embryos are left"
 
