@@ -4,8 +4,8 @@
  * flow when the handshake is acknowledged. Later segments are for ingress.bpf.c
  * and egress.bpf.c; the sweeper (userd/tiers/flow.c) deletes the flow.
  */
-#ifndef TBG_WIRE_BIRTH_BPF_H
-#define TBG_WIRE_BIRTH_BPF_H
+#ifndef TBG_TRANSLATE_BIRTH_BPF_H
+#define TBG_TRANSLATE_BIRTH_BPF_H
 
 #include <linux/errno.h>
 

@@ -5,8 +5,8 @@
  * Correct for every checksum state and for GSO: bpf_l4_csum_replace()
  * without BPF_F_PSEUDO_HDR does not change CHECKSUM_PARTIAL.
  */
-#ifndef TBG_WIRE_TRANSLATE_BPF_H
-#define TBG_WIRE_TRANSLATE_BPF_H
+#ifndef TBG_TRANSLATE_TRANSLATE_BPF_H
+#define TBG_TRANSLATE_TRANSLATE_BPF_H
 
 #include "flow.bpf.h"
 

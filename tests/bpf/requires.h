@@ -3,8 +3,8 @@
  * What a tier's programs call, against kernel/requirements: `toboggan probe` says
  * that a tier can be on by the lines that name it.
  */
-#ifndef TBG_TESTS_REQUIRES_H
-#define TBG_TESTS_REQUIRES_H
+#ifndef TBG_TESTS_BPF_REQUIRES_H
+#define TBG_TESTS_BPF_REQUIRES_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * the last before a page that faults, and what stands behind the request is
  * hostile, as it is in BPF where the previous request lies there.
  */
-#ifndef TBG_TESTS_HEAD_H
-#define TBG_TESTS_HEAD_H
+#ifndef TBG_TESTS_LIB_HEAD_H
+#define TBG_TESTS_LIB_HEAD_H
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -12,8 +12,8 @@
  * leave the test function, so they belong in it and not in what it calls.
  * stdout carries KTAP only: explain with ktap_note(), which never fails a test.
  */
-#ifndef TBG_TESTS_KTAP_H
-#define TBG_TESTS_KTAP_H
+#ifndef TBG_TESTS_LIB_KTAP_H
+#define TBG_TESTS_LIB_KTAP_H
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * book, and codings: what bpf/core/request.h, key.h and encoding.h are held against. Shares nothing
  * with them but the limits.
  */
-#ifndef TBG_TESTS_ORACLE_H
-#define TBG_TESTS_ORACLE_H
+#ifndef TBG_TESTS_LIB_ORACLE_H
+#define TBG_TESTS_LIB_ORACLE_H
 
 #include <arpa/inet.h>
 #include <stdbool.h>

@@ -5,8 +5,8 @@
  * when. All that a transfer calls of rooms that are not linked is here too. To be included
  * once, by a test.
  */
-#ifndef TBG_TESTS_FAKE_CONNECTIONS_H
-#define TBG_TESTS_FAKE_CONNECTIONS_H
+#ifndef TBG_TESTS_UNIT_FAKE_CONNECTIONS_H
+#define TBG_TESTS_UNIT_FAKE_CONNECTIONS_H
 
 #include <errno.h>
 #include <stdlib.h>

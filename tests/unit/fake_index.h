@@ -4,8 +4,8 @@
  * and the kernel's view can be looked at; and objects whose bytes tell their number and
  * version. Time is what tbg_cache_tick() is told. To be included once, by a test.
  */
-#ifndef TBG_TESTS_FAKE_INDEX_H
-#define TBG_TESTS_FAKE_INDEX_H
+#ifndef TBG_TESTS_UNIT_FAKE_INDEX_H
+#define TBG_TESTS_UNIT_FAKE_INDEX_H
 
 #include <bpf/bpf.h>
 #include <errno.h>

@@ -3,8 +3,8 @@
  * A worker's ring (userd/os/ring.h) that keeps what is submitted, and completes what the
  * test says, in rounds that the test makes. To be included once, by a test.
  */
-#ifndef TBG_TESTS_FAKE_RING_H
-#define TBG_TESTS_FAKE_RING_H
+#ifndef TBG_TESTS_UNIT_FAKE_RING_H
+#define TBG_TESTS_UNIT_FAKE_RING_H
 
 #include <string.h>
 

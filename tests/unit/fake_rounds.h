@@ -3,8 +3,8 @@
  * All that a worker's rounds call, for their test: a ring whose rounds are steps of the test,
  * a clock that it sets, and a log of who was called, in order. To be included once, by a test.
  */
-#ifndef TBG_TESTS_FAKE_ROUNDS_H
-#define TBG_TESTS_FAKE_ROUNDS_H
+#ifndef TBG_TESTS_UNIT_FAKE_ROUNDS_H
+#define TBG_TESTS_UNIT_FAKE_ROUNDS_H
 
 #include <errno.h>
 #include <stdlib.h>

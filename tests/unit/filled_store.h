@@ -3,8 +3,8 @@
  * A store of responses that tests fill and ask. The worker's mail is a count here. To be
  * included once, by a test.
  */
-#ifndef TBG_TESTS_FILLED_STORE_H
-#define TBG_TESTS_FILLED_STORE_H
+#ifndef TBG_TESTS_UNIT_FILLED_STORE_H
+#define TBG_TESTS_UNIT_FILLED_STORE_H
 
 #include <errno.h>
 #include <signal.h>

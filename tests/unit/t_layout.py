@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""tools/lint-layout: what is too long or includes a room above is named, without exception."""
+"""tools/lint-layout: what is too long or includes a room above is named, without exception,
+and so is an include guard with another name than its file."""
 import os
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import ktap
 CLEAN = {"userd/os/a.c": '#include "os/b.h"\n',
          "userd/serve/a.c": '#include "os/b.h"\n#include <x/y.h>\n',
          "userd/main/a.c": '#include "serve/b.h"\n', "bpf/a.c": '#include "main/b.h"\n',
+         "bpf/core/a.h": "/* a */\n#ifndef TBG_CORE_A_H\n#define TBG_CORE_A_H\n#endif\n",
          "x.py": "pass\n" * 700,
          "table.rst": "x\n" * 900}
 LONG = {"x.py": "pass\n" * 701}
+GUARD = {"userd/os/a.h": "#ifndef TBG_A_H\n#define TBG_A_H\n#endif\n"}
 UP = {"userd/os/a.c": '#include "main/b.h"\n'}
 
 
@@ -49,6 +52,12 @@ def t_a_file_that_is_too_long_is_named():
 def t_an_include_that_goes_up_is_named():
     status, lines = lint({**CLEAN, **UP}, names(CLEAN))
     assert status == 1 and len(lines) == 1 and "userd/os/a.c: includes main/b.h" in lines[0], lines
+
+
+def t_a_guard_with_another_name_is_named():
+    tree = {**CLEAN, **GUARD}
+    status, lines = lint(tree, names(tree))
+    assert status == 1 and len(lines) == 1 and "TBG_USERD_OS_A_H" in lines[0], lines
 
 
 def t_each_fault_is_named():

@@ -5,8 +5,8 @@
  * tbg_watch_ready() stands for the control thread and no test waits. No privilege, no BPF.
  * To be included once, by a test.
  */
-#ifndef TBG_TESTS_WATCHED_SITE_H
-#define TBG_TESTS_WATCHED_SITE_H
+#ifndef TBG_TESTS_UNIT_WATCHED_SITE_H
+#define TBG_TESTS_UNIT_WATCHED_SITE_H
 
 #include <bpf/bpf.h>
 #include <errno.h>

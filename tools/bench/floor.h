@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* The reply of floor.bpf.c, made by floor.c. */
-#ifndef TBG_FLOOR_H
-#define TBG_FLOOR_H
+#ifndef TBG_TOOLS_BENCH_FLOOR_H
+#define TBG_TOOLS_BENCH_FLOOR_H
 
 #define FLOOR_REPLY_MAX 1440
 

@@ -3,8 +3,8 @@
  * The client's state, and the interfaces of its parts: load.c runs the clock and reports,
  * load_request.c sends requests, load_reply.c reads replies, load_options.c reads the options.
  */
-#ifndef TBG_LOAD_H
-#define TBG_LOAD_H
+#ifndef TBG_TOOLS_BENCH_LOAD_H
+#define TBG_TOOLS_BENCH_LOAD_H
 
 #include <netinet/in.h>
 #include <signal.h>

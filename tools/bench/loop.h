@@ -3,8 +3,8 @@
  * The data that loop.c and loop.bpf.c share: the load that runs in the kernel. While it
  * runs, each is the only writer of the fields that are marked as its own.
  */
-#ifndef TBG_LOOP_H
-#define TBG_LOOP_H
+#ifndef TBG_TOOLS_BENCH_LOOP_H
+#define TBG_TOOLS_BENCH_LOOP_H
 
 #define LOOP_FLOWS	16384	/* connections at a time */
 #define LOOP_REQUESTS	65536	/* different ones */

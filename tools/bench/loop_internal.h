@@ -3,8 +3,8 @@
  * What the parts of the load's own side share: loop.c runs and counts, loop_asked.c
  * has the requests, loop_frames.c sends what the kernel side does not.
  */
-#ifndef TBG_LOOP_INTERNAL_H
-#define TBG_LOOP_INTERNAL_H
+#ifndef TBG_TOOLS_BENCH_LOOP_INTERNAL_H
+#define TBG_TOOLS_BENCH_LOOP_INTERNAL_H
 
 #include <linux/if_packet.h>
 #include <stdbool.h>

@@ -7,8 +7,8 @@
  * Any thread may call anything here but tbg_cache_tick(). An object found or
  * published is referenced; its blob stays as it is until tbg_object_put().
  */
-#ifndef TBG_USERD_CACHE_H
-#define TBG_USERD_CACHE_H
+#ifndef TBG_USERD_CACHE_OBJECTS_H
+#define TBG_USERD_CACHE_OBJECTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * budget. With BPF the arrays are the mmapped tbg_blob_* maps, without it
  * anonymous memory; nobody above cache/slots.c can tell which.
  */
-#ifndef TBG_USERD_STORE_H
-#define TBG_USERD_STORE_H
+#ifndef TBG_USERD_CACHE_SLOTS_H
+#define TBG_USERD_CACHE_SLOTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * connection calls and the room above it defines (proxy/transfer.c). A connection has one
  * answerer at a time, and eats nothing while it has.
  */
-#ifndef TBG_USERD_ANSWERER_H
-#define TBG_USERD_ANSWERER_H
+#ifndef TBG_USERD_CLIENT_ANSWERER_H
+#define TBG_USERD_CLIENT_ANSWERER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * What each client has at once: connections, and heads that are unfinished. Counted
  * where there is a limit; one entry for each client that has a connection. Any worker.
  */
-#ifndef TBG_USERD_CLIENTS_H
-#define TBG_USERD_CLIENTS_H
+#ifndef TBG_USERD_CLIENT_CLIENTS_H
+#define TBG_USERD_CLIENT_CLIENTS_H
 
 #include <stdbool.h>
 

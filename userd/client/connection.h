@@ -4,8 +4,8 @@
  * idle (struct tbg_conn alone); what a request in progress or an answer in
  * transmission needs hangs off it and goes with it.
  */
-#ifndef TBG_USERD_CONN_H
-#define TBG_USERD_CONN_H
+#ifndef TBG_USERD_CLIENT_CONNECTION_H
+#define TBG_USERD_CLIENT_CONNECTION_H
 
 #include <stdbool.h>
 #include <stdint.h>

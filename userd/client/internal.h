@@ -5,8 +5,8 @@
  * limits (deadlines.c), the access record (record.c), and the kernel tiers that
  * have it in between (hand_over.c). For this folder alone.
  */
-#ifndef TBG_USERD_CONN_INTERNAL_H
-#define TBG_USERD_CONN_INTERNAL_H
+#ifndef TBG_USERD_CLIENT_INTERNAL_H
+#define TBG_USERD_CLIENT_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

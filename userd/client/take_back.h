@@ -2,8 +2,8 @@
 /*
  * Wire's replies that clients have not acknowledged in time, given to their connections.
  */
-#ifndef TBG_CLIENT_TAKE_BACK_H
-#define TBG_CLIENT_TAKE_BACK_H
+#ifndef TBG_USERD_CLIENT_TAKE_BACK_H
+#define TBG_USERD_CLIENT_TAKE_BACK_H
 
 struct tbg_worker;
 

@@ -5,8 +5,8 @@
  * message in m->error, which initially is that of -ENOMEM. For this folder
  * alone.
  */
-#ifndef TBG_USERD_SETTINGS_MAKING_H
-#define TBG_USERD_SETTINGS_MAKING_H
+#ifndef TBG_USERD_CONFIG_BUILD_H
+#define TBG_USERD_CONFIG_BUILD_H
 
 #include "config/target.h"
 

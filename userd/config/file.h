@@ -4,8 +4,8 @@
  * settings are those of table.c; the grammar is libconfuse's. For users:
  * Documentation/toboggan.conf.5.rst.
  */
-#ifndef TBG_USERD_CONFIG_H
-#define TBG_USERD_CONFIG_H
+#ifndef TBG_USERD_CONFIG_FILE_H
+#define TBG_USERD_CONFIG_FILE_H
 
 #include <stddef.h>
 

@@ -4,8 +4,8 @@
  * "memroy: did you mean memory?". No I/O; the caller offers the known names
  * one by one.
  */
-#ifndef TBG_USERD_SETTINGS_NEAR_H
-#define TBG_USERD_SETTINGS_NEAR_H
+#ifndef TBG_USERD_CONFIG_NEAR_H
+#define TBG_USERD_CONFIG_NEAR_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  * The checked settings of the command line and the configuration file: those of
  * the daemon as members, those of sites as scopes (settings.h).
  */
-#ifndef TBG_USERD_OPTIONS_H
-#define TBG_USERD_OPTIONS_H
+#ifndef TBG_USERD_CONFIG_OPTIONS_H
+#define TBG_USERD_CONFIG_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * kept as written; a location is made by applying the settings of its scopes from
  * the outermost to its own. Inheritance is nothing more than that.
  */
-#ifndef TBG_USERD_SETTINGS_H
-#define TBG_USERD_SETTINGS_H
+#ifndef TBG_USERD_CONFIG_SETTINGS_H
+#define TBG_USERD_CONFIG_SETTINGS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * whether a reload changes it, and one sentence. For this folder, and for the
  * test that compares the man pages with it.
  */
-#ifndef TBG_USERD_SETTINGS_TABLE_H
-#define TBG_USERD_SETTINGS_TABLE_H
+#ifndef TBG_USERD_CONFIG_TABLE_H
+#define TBG_USERD_CONFIG_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * no plain number, size, time, switch or word (table.h), each in the file of its
  * subject. For this folder alone.
  */
-#ifndef TBG_USERD_SETTINGS_TARGET_H
-#define TBG_USERD_SETTINGS_TARGET_H
+#ifndef TBG_USERD_CONFIG_TARGET_H
+#define TBG_USERD_CONFIG_TARGET_H
 
 #include <stdbool.h>
 #include <stddef.h>

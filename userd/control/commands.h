@@ -2,8 +2,8 @@
 /*
  * What the control socket can be asked, but for how it is transmitted.
  */
-#ifndef TBG_USERD_COMMAND_H
-#define TBG_USERD_COMMAND_H
+#ifndef TBG_USERD_CONTROL_COMMANDS_H
+#define TBG_USERD_CONTROL_COMMANDS_H
 
 #include <stdbool.h>
 

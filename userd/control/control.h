@@ -5,8 +5,8 @@
  * and stream.h's: {"ok":true,...} or {"ok":false,"error":"..."}, in order. Runs in
  * the control thread; never blocks it.
  */
-#ifndef TBG_USERD_CONTROL_H
-#define TBG_USERD_CONTROL_H
+#ifndef TBG_USERD_CONTROL_CONTROL_H
+#define TBG_USERD_CONTROL_CONTROL_H
 
 #include <stdbool.h>
 #include <stddef.h>

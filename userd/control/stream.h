@@ -3,8 +3,8 @@
  * An answer of the control socket that takes its time: a thread of its own has
  * the socket until it is done, so that the control thread is never held up.
  */
-#ifndef TBG_USERD_STREAM_H
-#define TBG_USERD_STREAM_H
+#ifndef TBG_USERD_CONTROL_STREAM_H
+#define TBG_USERD_CONTROL_STREAM_H
 
 #include <pthread.h>
 #include <stdatomic.h>

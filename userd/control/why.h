@@ -3,8 +3,8 @@
  * Which tier would answer a request now, and why not the kernel. Called by the control
  * socket, in the control thread. Changes nothing.
  */
-#ifndef TBG_USERD_WHY_H
-#define TBG_USERD_WHY_H
+#ifndef TBG_USERD_CONTROL_WHY_H
+#define TBG_USERD_CONTROL_WHY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * (http/framing.h). Strict: a record that has no place there ends the answer. Pure but
  * for the memory of the error output.
  */
-#ifndef TBG_FASTCGI_ANSWER_H
-#define TBG_FASTCGI_ANSWER_H
+#ifndef TBG_USERD_FASTCGI_ANSWER_H
+#define TBG_USERD_FASTCGI_ANSWER_H
 
 #include "fastcgi/record.h"
 

@@ -4,8 +4,8 @@
  * FastCGI sends them. Called by the fetch for servers that speak FastCGI. Pure
  * but for the memory of struct tbg_lines.
  */
-#ifndef TBG_USERD_PARAMS_H
-#define TBG_USERD_PARAMS_H
+#ifndef TBG_USERD_FASTCGI_PARAMETERS_H
+#define TBG_USERD_FASTCGI_PARAMETERS_H
 
 #include <stdint.h>
 

@@ -7,8 +7,8 @@
  * Pure but for the memory of struct tbg_lines; nothing read beyond the bytes
  * given.
  */
-#ifndef TBG_USERD_RECORD_H
-#define TBG_USERD_RECORD_H
+#ifndef TBG_USERD_FASTCGI_RECORD_H
+#define TBG_USERD_FASTCGI_RECORD_H
 
 #include <stdbool.h>
 #include <stddef.h>

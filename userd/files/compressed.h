@@ -5,8 +5,8 @@
  * request. Until then the file is sent uncompressed. Called by files/files.c;
  * never waits.
  */
-#ifndef TBG_USERD_PRESS_H
-#define TBG_USERD_PRESS_H
+#ifndef TBG_USERD_FILES_COMPRESSED_H
+#define TBG_USERD_FILES_COMPRESSED_H
 
 #include <stdint.h>
 #include <sys/stat.h>

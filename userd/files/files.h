@@ -3,8 +3,8 @@
  * Files below a root: opening without leaving the root, reading whole or
  * not at all, comparison with the cached version, publishing.
  */
-#ifndef TBG_USERD_FILE_H
-#define TBG_USERD_FILE_H
+#ifndef TBG_USERD_FILES_FILES_H
+#define TBG_USERD_FILES_FILES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * siblings, if they are requested again: then the next request need not look
  * up their names. One table for all workers.
  */
-#ifndef TBG_USERD_OPENED_H
-#define TBG_USERD_OPENED_H
+#ifndef TBG_USERD_FILES_OPEN_FILES_H
+#define TBG_USERD_FILES_OPEN_FILES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * reports, no watches left) a file is fresh for TBG_STAT_MS at a time,
  * renewed by the daemon.
  */
-#ifndef TBG_USERD_WATCH_H
-#define TBG_USERD_WATCH_H
+#ifndef TBG_USERD_FILES_WATCH_H
+#define TBG_USERD_FILES_WATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

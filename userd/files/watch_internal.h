@@ -3,8 +3,8 @@
  * Shared by the two parts of the watch: leases, events and the periodic stat
  * (watch.c), and the set of watches (watched.c). For this folder alone.
  */
-#ifndef TBG_USERD_WATCH_INTERNAL_H
-#define TBG_USERD_WATCH_INTERNAL_H
+#ifndef TBG_USERD_FILES_WATCH_INTERNAL_H
+#define TBG_USERD_FILES_WATCH_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>

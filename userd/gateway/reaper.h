@@ -5,8 +5,8 @@
  * the parent of all these processes, whatever sessions and forks they use.
  * Called by cgi.c.
  */
-#ifndef TBG_USERD_GATEWAY_KEEPER_H
-#define TBG_USERD_GATEWAY_KEEPER_H
+#ifndef TBG_USERD_GATEWAY_REAPER_H
+#define TBG_USERD_GATEWAY_REAPER_H
 
 #include <stdbool.h>
 #include <stdint.h>

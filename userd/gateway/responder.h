@@ -4,8 +4,8 @@
  * and reads one request at a time from each (struct tbg_gateway_request), which a program
  * (cgi.c) or a module (module.c) answers. One thread, one loop; nothing here waits.
  */
-#ifndef TBG_USERD_GATEWAY_SERVE_H
-#define TBG_USERD_GATEWAY_SERVE_H
+#ifndef TBG_USERD_GATEWAY_RESPONDER_H
+#define TBG_USERD_GATEWAY_RESPONDER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * FastCGI: what the command line says, as the command that the daemon would have
  * sent. Called by main.c.
  */
-#ifndef TBG_USERD_GATEWAY_ALONE_H
-#define TBG_USERD_GATEWAY_ALONE_H
+#ifndef TBG_USERD_GATEWAY_STANDALONE_H
+#define TBG_USERD_GATEWAY_STANDALONE_H
 
 struct tbg_pool_command;
 

@@ -4,8 +4,8 @@
  * modules: starts it, opens a listening socket for each upstream that is a pool
  * (upstream.h), and sends it commands. Control thread alone.
  */
-#ifndef TBG_USERD_GATEWAY_H
-#define TBG_USERD_GATEWAY_H
+#ifndef TBG_USERD_GATEWAY_SUPERVISE_H
+#define TBG_USERD_GATEWAY_SUPERVISE_H
 
 #include <sys/socket.h>
 #include <sys/types.h>

@@ -15,8 +15,8 @@
  * A worker has one thread: callbacks come one at a time and must not wait. One
  * that takes longer than module-time is killed with its worker.
  */
-#ifndef TOBOGGAN_MODULE_H
-#define TOBOGGAN_MODULE_H
+#ifndef TBG_USERD_GATEWAY_TOBOGGAN_MODULE_H
+#define TBG_USERD_GATEWAY_TOBOGGAN_MODULE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Content codings (RFC 9110 8.4.1): their names, the choice by
  * Accept-Encoding, and compression of a text. No I/O.
  */
-#ifndef TBG_USERD_ENCODE_H
-#define TBG_USERD_ENCODE_H
+#ifndef TBG_USERD_HTTP_CONTENT_CODING_H
+#define TBG_USERD_HTTP_CONTENT_CODING_H
 
 #include <stdbool.h>
 #include <stddef.h>

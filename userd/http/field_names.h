@@ -5,8 +5,8 @@
  * gives the set of names with a flag, and compiles to a constant. Included by
  * http/header.h alone.
  */
-#ifndef TBG_USERD_FIELD_NAMES_H
-#define TBG_USERD_FIELD_NAMES_H
+#ifndef TBG_USERD_HTTP_FIELD_NAMES_H
+#define TBG_USERD_HTTP_FIELD_NAMES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * upstream, of responses to the client and into the store. No I/O; allocates
  * the text of the result.
  */
-#ifndef TBG_USERD_FORWARD_H
-#define TBG_USERD_FORWARD_H
+#ifndef TBG_USERD_HTTP_FORWARD_H
+#define TBG_USERD_HTTP_FORWARD_H
 
 #include <stdbool.h>
 #include <stddef.h>

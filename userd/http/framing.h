@@ -4,8 +4,8 @@
  * and responses. Strict: a chunk line with any error ends the message. No I/O; allocates
  * memory for the trailer.
  */
-#ifndef TBG_HTTP_FRAMING_H
-#define TBG_HTTP_FRAMING_H
+#ifndef TBG_USERD_HTTP_FRAMING_H
+#define TBG_USERD_HTTP_FRAMING_H
 
 #include <stdbool.h>
 #include <stddef.h>

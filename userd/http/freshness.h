@@ -7,8 +7,8 @@
  * Times are seconds since 1970 of the wall clock where a Date is compared, and
  * nanoseconds of CLOCK_MONOTONIC where time passes.
  */
-#ifndef TBG_USERD_POLICY_H
-#define TBG_USERD_POLICY_H
+#ifndef TBG_USERD_HTTP_FRESHNESS_H
+#define TBG_USERD_HTTP_FRESHNESS_H
 
 #include <stdbool.h>
 #include <stddef.h>

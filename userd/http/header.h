@@ -4,8 +4,8 @@
  * lines and over lists in their values, writing new ones. No I/O; allocates
  * memory for struct tbg_fields and struct tbg_lines.
  */
-#ifndef TBG_USERD_FIELD_H
-#define TBG_USERD_FIELD_H
+#ifndef TBG_USERD_HTTP_HEADER_H
+#define TBG_USERD_HTTP_HEADER_H
 
 #include <stdarg.h>
 #include <stdbool.h>

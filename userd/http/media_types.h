@@ -3,8 +3,8 @@
  * Media types by file name extension, from the system's mime.types and the
  * configuration. Read with the configuration; lookups are by any thread.
  */
-#ifndef TBG_USERD_MIME_H
-#define TBG_USERD_MIME_H
+#ifndef TBG_USERD_HTTP_MEDIA_TYPES_H
+#define TBG_USERD_HTTP_MEDIA_TYPES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,8 +7,8 @@
  * Called by serve/dispatch.c, which decides, client/connection.c, which sends, and
  * proxy/transfer.c for stored responses.
  */
-#ifndef TBG_USERD_RANGE_H
-#define TBG_USERD_RANGE_H
+#ifndef TBG_USERD_HTTP_RANGE_H
+#define TBG_USERD_HTTP_RANGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * distinguish the tiers only by Date and Cache-Status. The heads of upstreams'
  * responses are made by deliver.c and publish.c.
  */
-#ifndef TBG_USERD_RESPOND_H
-#define TBG_USERD_RESPOND_H
+#ifndef TBG_USERD_HTTP_REPLY_H
+#define TBG_USERD_HTTP_REPLY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -8,8 +8,8 @@
  * Pure: no allocation, no state but the caller's, nothing read beyond the
  * bytes given. Offsets count from the start of the buffer.
  */
-#ifndef TBG_USERD_PARSE_H
-#define TBG_USERD_PARSE_H
+#ifndef TBG_USERD_HTTP_REQUEST_H
+#define TBG_USERD_HTTP_REQUEST_H
 
 #include <stdbool.h>
 #include <stddef.h>

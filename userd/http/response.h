@@ -7,8 +7,8 @@
  *
  * Pure but for the memory of the fields: nothing read beyond the bytes given.
  */
-#ifndef TBG_USERD_RESPONSE_H
-#define TBG_USERD_RESPONSE_H
+#ifndef TBG_USERD_HTTP_RESPONSE_H
+#define TBG_USERD_HTTP_RESPONSE_H
 
 #include <stdbool.h>
 #include <stddef.h>

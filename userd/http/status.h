@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-#ifndef TBG_USERD_STATUS_H
-#define TBG_USERD_STATUS_H
+#ifndef TBG_USERD_HTTP_STATUS_H
+#define TBG_USERD_HTTP_STATUS_H
 
 #include <stddef.h>
 

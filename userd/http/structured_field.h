@@ -3,8 +3,8 @@
  * Dictionaries of Structured Fields (RFC 8941 3.2), member by member. Strict: a
  * field with any error is ignored, as the RFC requires. No I/O.
  */
-#ifndef TBG_USERD_STRUCTURED_H
-#define TBG_USERD_STRUCTURED_H
+#ifndef TBG_USERD_HTTP_STRUCTURED_FIELD_H
+#define TBG_USERD_HTTP_STRUCTURED_FIELD_H
 
 #include <stddef.h>
 

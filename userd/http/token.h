@@ -3,8 +3,8 @@
  * The bytes allowed in tokens and in field values. The kernel tiers accept
  * fewer (bpf/core/request.h).
  */
-#ifndef TBG_USERD_TOKEN_H
-#define TBG_USERD_TOKEN_H
+#ifndef TBG_USERD_HTTP_TOKEN_H
+#define TBG_USERD_HTTP_TOKEN_H
 
 #include <stdbool.h>
 #include <stddef.h>

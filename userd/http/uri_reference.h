@@ -4,8 +4,8 @@
  * if a response may be stored under the resulting URI. No I/O; allocates the
  * result.
  */
-#ifndef TBG_USERD_REFCOUNT_H
-#define TBG_USERD_REFCOUNT_H
+#ifndef TBG_USERD_HTTP_URI_REFERENCE_H
+#define TBG_USERD_HTTP_URI_REFERENCE_H
 
 #include <stdbool.h>
 #include <stddef.h>

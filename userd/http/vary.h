@@ -4,8 +4,8 @@
  * fields that Vary names, as they are forwarded. Accept-Encoding, the most frequent
  * one, is forwarded in a normalized form. No I/O; allocates the key.
  */
-#ifndef TBG_USERD_SECOND_H
-#define TBG_USERD_SECOND_H
+#ifndef TBG_USERD_HTTP_VARY_H
+#define TBG_USERD_HTTP_VARY_H
 
 #include <stdbool.h>
 #include <stddef.h>

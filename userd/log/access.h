@@ -4,8 +4,8 @@
  * Lines go through a bounded queue to a writer; what does not fit is counted, never
  * waited for. Which request is logged where, main/access_log.c decides.
  */
-#ifndef TBG_USERD_LOG_H
-#define TBG_USERD_LOG_H
+#ifndef TBG_USERD_LOG_ACCESS_H
+#define TBG_USERD_LOG_ACCESS_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

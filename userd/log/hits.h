@@ -3,8 +3,8 @@
  * Requests that kernel tiers have answered, from the ring of bpf/log.bpf.h. The ring has
  * one reader, so there is one of this in the process; it is on while somebody wants it.
  */
-#ifndef TBG_USERD_HITS_H
-#define TBG_USERD_HITS_H
+#ifndef TBG_USERD_LOG_HITS_H
+#define TBG_USERD_LOG_HITS_H
 
 #include <stdint.h>
 

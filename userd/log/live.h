@@ -4,8 +4,8 @@
  * each, of those that a filter lets through. A watcher that is too slow loses lines,
  * which are counted; nobody who writes one ever waits.
  */
-#ifndef TBG_USERD_LIVE_H
-#define TBG_USERD_LIVE_H
+#ifndef TBG_USERD_LOG_LIVE_H
+#define TBG_USERD_LOG_LIVE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * The open access logs. A request is written to the log of its host, else to the
  * daemon's. For the start and the reload, in the control thread.
  */
-#ifndef TBG_MAIN_ACCESS_LOG_H
-#define TBG_MAIN_ACCESS_LOG_H
+#ifndef TBG_USERD_MAIN_ACCESS_LOG_H
+#define TBG_USERD_MAIN_ACCESS_LOG_H
 
 #include <stdbool.h>
 

@@ -5,8 +5,8 @@
  * takes names only from the configuration, never from the daemon, which an attacker may
  * control. It ends with the daemon.
  */
-#ifndef TBG_MAIN_PRIVILEGED_H
-#define TBG_MAIN_PRIVILEGED_H
+#ifndef TBG_USERD_MAIN_PRIVILEGED_H
+#define TBG_USERD_MAIN_PRIVILEGED_H
 
 #include <sys/stat.h>
 

@@ -8,8 +8,8 @@
  * worker has begun a round with the new sites, objects published by the old ones
  * are withdrawn, and `reloaded` is logged.
  */
-#ifndef TBG_USERD_RELOAD_H
-#define TBG_USERD_RELOAD_H
+#ifndef TBG_USERD_MAIN_RELOAD_H
+#define TBG_USERD_MAIN_RELOAD_H
 
 #include <stdint.h>
 

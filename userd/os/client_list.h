@@ -3,8 +3,8 @@
  * A list of clients that may ask and that may not, as a host, a location or a listener
  * has it: the longest prefix decides. Made once, then asked by any thread.
  */
-#ifndef TBG_USERD_CLIENT_LIST_H
-#define TBG_USERD_CLIENT_LIST_H
+#ifndef TBG_USERD_OS_CLIENT_LIST_H
+#define TBG_USERD_OS_CLIENT_LIST_H
 
 #include <stdbool.h>
 

@@ -3,8 +3,8 @@
  * Time as responses and kernel tiers need it: keeps the ring of Date texts in
  * the knob (or in memory of its own without BPF) filled in ahead.
  */
-#ifndef TBG_USERD_CLOCK_H
-#define TBG_USERD_CLOCK_H
+#ifndef TBG_USERD_OS_CLOCK_H
+#define TBG_USERD_OS_CLOCK_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Both ends of a connection, as text. */
-#ifndef TBG_USERD_ENDPOINTS_H
-#define TBG_USERD_ENDPOINTS_H
+#ifndef TBG_USERD_OS_ENDPOINTS_H
+#define TBG_USERD_OS_ENDPOINTS_H
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
  * on: to the daemon, to the gateway, and to the programs and modules it runs. What
  * is refused to one is refused to all that it starts.
  */
-#ifndef TBG_OS_FILTER_H
-#define TBG_OS_FILTER_H
+#ifndef TBG_USERD_OS_FILTER_H
+#define TBG_USERD_OS_FILTER_H
 
 enum tbg_filter {
 	TBG_FILTER_DAEMON,

@@ -3,8 +3,8 @@
  * What the daemon may use up: descriptors and connections, all workers
  * together. At the limit connections wait; it goes on by itself.
  */
-#ifndef TBG_USERD_REPLY_SIZE_H
-#define TBG_USERD_REPLY_SIZE_H
+#ifndef TBG_USERD_OS_LIMITS_H
+#define TBG_USERD_OS_LIMITS_H
 
 #include <stdbool.h>
 #include <stdint.h>

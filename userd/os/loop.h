@@ -3,8 +3,8 @@
  * The control thread's event loop (epoll): signals, control socket, inotify,
  * kernel events, timers. Workers have io_uring loops of their own.
  */
-#ifndef TBG_USERD_LOOP_H
-#define TBG_USERD_LOOP_H
+#ifndef TBG_USERD_OS_LOOP_H
+#define TBG_USERD_OS_LOOP_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * Messages from any thread to the one that reads a mailbox. A message lives in its
  * sender's object, so that posting needs no memory and cannot fail for want of it.
  */
-#ifndef TBG_OS_MAIL_H
-#define TBG_OS_MAIL_H
+#ifndef TBG_USERD_OS_MAIL_H
+#define TBG_USERD_OS_MAIL_H
 
 #include <pthread.h>
 #include <stdbool.h>

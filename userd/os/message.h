@@ -5,8 +5,8 @@
  * and counted in the first that is read again. Between the look and the write another
  * process may take the last room of a pipe that both share: that is not seen.
  */
-#ifndef TBG_USERD_SAY_H
-#define TBG_USERD_SAY_H
+#ifndef TBG_USERD_OS_MESSAGE_H
+#define TBG_USERD_OS_MESSAGE_H
 
 /* X(level, its name in --log-level), the gravest first. */
 #define TBG_REPORT_LIST(X) \

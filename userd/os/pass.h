@@ -3,8 +3,8 @@
  * Messages between the daemon and its own processes, with descriptors, on a socket that
  * keeps messages apart (SOCK_SEQPACKET). Any thread.
  */
-#ifndef TBG_OS_PASS_H
-#define TBG_OS_PASS_H
+#ifndef TBG_USERD_OS_PASS_H
+#define TBG_USERD_OS_PASS_H
 
 #include <stdbool.h>
 #include <stddef.h>

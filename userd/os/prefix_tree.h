@@ -5,8 +5,8 @@
  * (tiers/bans.c). An entry begins with its struct tbg_prefix, and is its caller's memory.
  * Takes no lock.
  */
-#ifndef TBG_USERD_PREFIX_TREE_H
-#define TBG_USERD_PREFIX_TREE_H
+#ifndef TBG_USERD_OS_PREFIX_TREE_H
+#define TBG_USERD_OS_PREFIX_TREE_H
 
 #include <stdbool.h>
 

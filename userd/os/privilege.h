@@ -3,8 +3,8 @@
  * Whom the daemon runs as once everything that needs root is open, and what
  * little of root is kept to undo it.
  */
-#ifndef TBG_USERD_PRIVILEGE_H
-#define TBG_USERD_PRIVILEGE_H
+#ifndef TBG_USERD_OS_PRIVILEGE_H
+#define TBG_USERD_OS_PRIVILEGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * has one, and given back once: both are asserted, in tests and in builds with
  * sanitizers (`make CPPFLAGS=-UNDEBUG` has assertions in any build).
  */
-#ifndef TBG_USERD_REFCOUNT_H
-#define TBG_USERD_REFCOUNT_H
+#ifndef TBG_USERD_OS_REFCOUNT_H
+#define TBG_USERD_OS_REFCOUNT_H
 
 #include <assert.h>
 #include <stdatomic.h>

@@ -4,8 +4,8 @@
  * which no worker has: a process of its own keeps that right and nothing else. It does
  * this alone, to sockets that it is handed, and ends with the daemon.
  */
-#ifndef TBG_OS_REPAIR_H
-#define TBG_OS_REPAIR_H
+#ifndef TBG_USERD_OS_REPAIR_H
+#define TBG_USERD_OS_REPAIR_H
 
 #include <stdbool.h>
 

@@ -5,8 +5,8 @@
  * the path below that root, "0/css/site.css". So names of different roots never
  * meet, and the name of a root, "0", is that of a folder which holds them all.
  */
-#ifndef TBG_USERD_ROOT_H
-#define TBG_USERD_ROOT_H
+#ifndef TBG_USERD_OS_ROOT_H
+#define TBG_USERD_OS_ROOT_H
 
 #include <stdbool.h>
 #include <stddef.h>

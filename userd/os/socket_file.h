@@ -3,8 +3,8 @@
  * The file of a socket that listens at a path: the control socket's, the admin
  * listener's.
  */
-#ifndef TBG_OS_SOCKET_FILE_H
-#define TBG_OS_SOCKET_FILE_H
+#ifndef TBG_USERD_OS_SOCKET_FILE_H
+#define TBG_USERD_OS_SOCKET_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * the first files and sockets of its own. Called first of all, by the daemon and the
  * command-line tool.
  */
-#ifndef TBG_USERD_STDIO_HOLD_H
-#define TBG_USERD_STDIO_HOLD_H
+#ifndef TBG_USERD_OS_STDIO_HOLD_H
+#define TBG_USERD_OS_STDIO_HOLD_H
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -4,8 +4,8 @@
  * its worker writes, at the cost of a few stores, and that a fatal signal, an assertion's
  * among them, writes to stderr.
  */
-#ifndef TBG_USERD_TRACE_H
-#define TBG_USERD_TRACE_H
+#ifndef TBG_USERD_OS_TRACE_H
+#define TBG_USERD_OS_TRACE_H
 
 #include <stddef.h>
 #include <stdint.h>

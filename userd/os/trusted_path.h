@@ -4,8 +4,8 @@
  * that root opens or makes below a folder that may be somebody else's is opened
  * here: the control socket's folder at the start, the access log at any time.
  */
-#ifndef TBG_OS_TRUSTED_PATH_H
-#define TBG_OS_TRUSTED_PATH_H
+#ifndef TBG_USERD_OS_TRUSTED_PATH_H
+#define TBG_USERD_OS_TRUSTED_PATH_H
 
 #include <stdbool.h>
 #include <sys/types.h>

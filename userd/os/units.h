@@ -3,8 +3,8 @@
  * Values as people write them, on the command line and in the configuration
  * file alike. Each returns false, and stores nothing, for what it is not.
  */
-#ifndef TBG_USERD_VALUE_H
-#define TBG_USERD_VALUE_H
+#ifndef TBG_USERD_OS_UNITS_H
+#define TBG_USERD_OS_UNITS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * A connection to an upstream server, and the pool of idle ones of a worker.
  * Used by the fetch, one at a time; what it receives between two uses ends it.
  */
-#ifndef TBG_USERD_ORIGIN_H
-#define TBG_USERD_ORIGIN_H
+#ifndef TBG_USERD_PROXY_CONNECTION_POOL_H
+#define TBG_USERD_PROXY_CONNECTION_POOL_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * A transfer's way to its client: a head, then the bytes of a chain as they
  * come, framed as the client's version can read them.
  */
-#ifndef TBG_USERD_DELIVER_H
-#define TBG_USERD_DELIVER_H
+#ifndef TBG_USERD_PROXY_DELIVER_H
+#define TBG_USERD_PROXY_DELIVER_H
 
 #include <stdbool.h>
 #include <stddef.h>

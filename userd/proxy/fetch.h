@@ -4,8 +4,8 @@
  * with its body, takes the response apart, stores it where RFC 9111 allows,
  * and hands it to deliver.c as it comes.
  */
-#ifndef TBG_USERD_FETCH_H
-#define TBG_USERD_FETCH_H
+#ifndef TBG_USERD_PROXY_FETCH_H
+#define TBG_USERD_PROXY_FETCH_H
 
 #include <stdbool.h>
 

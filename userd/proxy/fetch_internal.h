@@ -5,8 +5,8 @@
  * the rest of it (response_in.c), what it makes of what is stored (validate.c).
  * For this folder alone.
  */
-#ifndef TBG_USERD_FETCH_INTERNAL_H
-#define TBG_USERD_FETCH_INTERNAL_H
+#ifndef TBG_USERD_PROXY_FETCH_INTERNAL_H
+#define TBG_USERD_PROXY_FETCH_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

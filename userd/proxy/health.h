@@ -3,8 +3,8 @@
  * Health checks: the first worker asks each server for a path at intervals, and
  * one that does not answer well rests until it does.
  */
-#ifndef TBG_USERD_HEALTH_H
-#define TBG_USERD_HEALTH_H
+#ifndef TBG_USERD_PROXY_HEALTH_H
+#define TBG_USERD_PROXY_HEALTH_H
 
 #include "serve/worker.h"
 

@@ -8,8 +8,8 @@
  * assert() finds. Documentation/request-life.rst is drawn from these lists
  * (tools/draw-phases).
  */
-#ifndef TBG_USERD_PHASES_H
-#define TBG_USERD_PHASES_H
+#ifndef TBG_USERD_PROXY_PHASES_H
+#define TBG_USERD_PROXY_PHASES_H
 
 /* X(name, text, phases that may follow) */
 #define TBG_TRANSFER_PHASE_LIST(X) \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Of the programs that answer a transfer: what they report, and what is logged of them. */
-#ifndef TBG_USERD_PROGRAM_ERRORS_H
-#define TBG_USERD_PROGRAM_ERRORS_H
+#ifndef TBG_USERD_PROXY_PROGRAM_ERRORS_H
+#define TBG_USERD_PROXY_PROGRAM_ERRORS_H
 
 #include <stdbool.h>
 #include <stddef.h>

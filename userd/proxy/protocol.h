@@ -5,8 +5,8 @@
  * To add one: a row in TBG_PROTOCOL_LIST (upstream.h), a table, its entry in
  * tbg_protocol_ops_of().
  */
-#ifndef TBG_USERD_PROTOCOL_H
-#define TBG_USERD_PROTOCOL_H
+#ifndef TBG_USERD_PROXY_PROTOCOL_H
+#define TBG_USERD_PROXY_PROTOCOL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  * store a response and whenever one of theirs answers. What is published lives
  * as long as what is stored does (store/responses.h); it must never outlive it.
  */
-#ifndef TBG_USERD_PUBLISH_H
-#define TBG_USERD_PUBLISH_H
+#ifndef TBG_USERD_PROXY_PUBLISH_H
+#define TBG_USERD_PROXY_PUBLISH_H
 
 #include <stdbool.h>
 #include <stdint.h>

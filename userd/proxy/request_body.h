@@ -4,8 +4,8 @@
  * it is sent to needs its length, or is to be kept from slow clients. Between
  * the begin of a transfer and its deciding what answers.
  */
-#ifndef TBG_USERD_GATHER_H
-#define TBG_USERD_GATHER_H
+#ifndef TBG_USERD_PROXY_REQUEST_BODY_H
+#define TBG_USERD_PROXY_REQUEST_BODY_H
 
 #include <stdbool.h>
 

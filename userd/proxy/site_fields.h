@@ -4,8 +4,8 @@
  * head is made, for the client and for the kernel tiers: the store keeps what the
  * upstream sent, and judges freshness by that alone.
  */
-#ifndef TBG_USERD_SITE_FIELDS_H
-#define TBG_USERD_SITE_FIELDS_H
+#ifndef TBG_USERD_PROXY_SITE_FIELDS_H
+#define TBG_USERD_PROXY_SITE_FIELDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  * Belongs to one worker. It outlives its client where others wait for its
  * fetch, and always the operations that use its memory.
  */
-#ifndef TBG_USERD_TRANSFER_H
-#define TBG_USERD_TRANSFER_H
+#ifndef TBG_USERD_PROXY_TRANSFER_H
+#define TBG_USERD_PROXY_TRANSFER_H
 
 #include <stdbool.h>
 #include <stdint.h>

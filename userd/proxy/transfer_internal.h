@@ -4,8 +4,8 @@
  * request that it keeps (request_copy.c), and what answers that (decide.c). For
  * this folder alone.
  */
-#ifndef TBG_USERD_TRANSFER_INTERNAL_H
-#define TBG_USERD_TRANSFER_INTERNAL_H
+#ifndef TBG_USERD_PROXY_TRANSFER_INTERNAL_H
+#define TBG_USERD_PROXY_TRANSFER_INTERNAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * compression. Threads of low priority do it; who asked waits, and other connections
  * of the worker do not. Two who want the same wait for one.
  */
-#ifndef TBG_SERVE_ASIDE_H
-#define TBG_SERVE_ASIDE_H
+#ifndef TBG_USERD_SERVE_ASIDE_H
+#define TBG_USERD_SERVE_ASIDE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * From a request to what answers it: an object of the cache, a file, or a
  * short text. Called by the worker; decides everything but transmits nothing.
  */
-#ifndef TBG_USERD_ROUTE_H
-#define TBG_USERD_ROUTE_H
+#ifndef TBG_USERD_SERVE_DISPATCH_H
+#define TBG_USERD_SERVE_DISPATCH_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * Pages that a location has in place of the short texts: error pages, which are
  * files, and listings of folders. Neither is ever cached.
  */
-#ifndef TBG_USERD_PAGE_H
-#define TBG_USERD_PAGE_H
+#ifndef TBG_USERD_SERVE_PAGES_H
+#define TBG_USERD_SERVE_PAGES_H
 
 #include <stddef.h>
 

@@ -5,8 +5,8 @@
  * log, which are atomics, logs, and the numbers of opt that workers read as
  * they go (numbers_take() of reload.c).
  */
-#ifndef TBG_SERVE_SERVER_H
-#define TBG_SERVE_SERVER_H
+#ifndef TBG_USERD_SERVE_SERVER_H
+#define TBG_USERD_SERVE_SERVER_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,8 +4,8 @@
  * run in its thread. Made by main.c, run by worker/rounds.c; nothing here is shared
  * between workers but what server.h shares.
  */
-#ifndef TBG_SERVE_WORKER_H
-#define TBG_SERVE_WORKER_H
+#ifndef TBG_USERD_SERVE_WORKER_H
+#define TBG_USERD_SERVE_WORKER_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,8 +3,8 @@
  * What a request tells of itself, believed only if a trusted proxy has sent it: the
  * client that the proxy serves, and the request's id. For upstreams and the log.
  */
-#ifndef TBG_USERD_FORWARDED_H
-#define TBG_USERD_FORWARDED_H
+#ifndef TBG_USERD_SITE_FORWARDED_H
+#define TBG_USERD_SITE_FORWARDED_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

@@ -8,8 +8,8 @@
  * begin of its round (worker.h) and all that they point to until the round
  * ends; whoever keeps a location for longer holds its sites meanwhile.
  */
-#ifndef TBG_USERD_SITE_H
-#define TBG_USERD_SITE_H
+#ifndef TBG_USERD_SITE_SITE_H
+#define TBG_USERD_SITE_SITE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * of it a 206 has brought, and the response that two of them make (3.4). Called
  * by fetch.c and transfer.c; pure but for memory.
  */
-#ifndef TBG_USERD_PART_H
-#define TBG_USERD_PART_H
+#ifndef TBG_USERD_STORE_PARTIALS_H
+#define TBG_USERD_STORE_PARTIALS_H
 
 #include <stdbool.h>
 #include <stddef.h>

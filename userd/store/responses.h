@@ -7,8 +7,8 @@
  * A stored response never changes: a validation makes a new one around the
  * same body. Whoever found or made one holds a reference.
  */
-#ifndef TBG_USERD_STOCK_H
-#define TBG_USERD_STOCK_H
+#ifndef TBG_USERD_STORE_RESPONSES_H
+#define TBG_USERD_STORE_RESPONSES_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * has come: its begin in memory, the rest in a file without a name, which goes
  * with its descriptor whatever becomes of us. Belongs to one transfer.
  */
-#ifndef TBG_USERD_SPOOL_H
-#define TBG_USERD_SPOOL_H
+#ifndef TBG_USERD_STORE_SPOOL_H
+#define TBG_USERD_STORE_SPOOL_H
 
 #include <stddef.h>
 #include <stdint.h>

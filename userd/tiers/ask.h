@@ -4,8 +4,8 @@
  * programs on its own maps (abi/ask.h); this changes nothing. Called by the control
  * thread, for `toboggan why`.
  */
-#ifndef TBG_USERD_ASK_H
-#define TBG_USERD_ASK_H
+#ifndef TBG_USERD_TIERS_ASK_H
+#define TBG_USERD_TIERS_ASK_H
 
 #include <stdbool.h>
 #include <stddef.h>

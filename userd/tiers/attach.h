@@ -8,8 +8,8 @@
  * has moved; links are pinned if they must outlive the daemon. Where pinning is
  * impossible, they are attached without links.
  */
-#ifndef TBG_USERD_ATTACH_H
-#define TBG_USERD_ATTACH_H
+#ifndef TBG_USERD_TIERS_ATTACH_H
+#define TBG_USERD_TIERS_ATTACH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * thread changes them; any thread looks them up. The kernel tiers' map has the same
  * content.
  */
-#ifndef TBG_USERD_BANS_H
-#define TBG_USERD_BANS_H
+#ifndef TBG_USERD_TIERS_BANS_H
+#define TBG_USERD_TIERS_BANS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * wire takes the connection over at the client's ACK; else wire does. For wire.c, in
  * the control thread alone.
  */
-#ifndef TBG_USERD_BIRTHS_H
-#define TBG_USERD_BIRTHS_H
+#ifndef TBG_USERD_TIERS_BIRTHS_H
+#define TBG_USERD_TIERS_BIRTHS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * bpf_probe_read_kernel() and are allowed with lockdown=confidentiality. Both have the
  * same programs, maps and variables. Called before an object is sized and loaded.
  */
-#ifndef TBG_USERD_DIRECT_H
-#define TBG_USERD_DIRECT_H
+#ifndef TBG_USERD_TIERS_DIRECT_H
+#define TBG_USERD_TIERS_DIRECT_H
 
 #include <errno.h>
 #include <stdbool.h>

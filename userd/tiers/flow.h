@@ -4,8 +4,8 @@
  * buries flows whose sockets are gone. Used by wire.c, and by main.c for flows of a
  * dead daemon.
  */
-#ifndef TBG_USERD_FLOW_H
-#define TBG_USERD_FLOW_H
+#ifndef TBG_USERD_TIERS_FLOW_H
+#define TBG_USERD_TIERS_FLOW_H
 
 #include <stdbool.h>
 #include <stdint.h>

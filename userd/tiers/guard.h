@@ -4,8 +4,8 @@
  * drops segments that would leave without translation, and this file resets the
  * connection. Used by wire.c and take_back.c.
  */
-#ifndef TBG_USERD_GUARD_H
-#define TBG_USERD_GUARD_H
+#ifndef TBG_USERD_TIERS_GUARD_H
+#define TBG_USERD_TIERS_GUARD_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Fills the kernel tiers' map of host names to sites. */
-#ifndef TBG_USERD_HOSTS_H
-#define TBG_USERD_HOSTS_H
+#ifndef TBG_USERD_TIERS_HOSTS_H
+#define TBG_USERD_TIERS_HOSTS_H
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
  * following those that disappear and return, and those that `auto` leaves out. Called by
  * wire.c alone, in the control thread.
  */
-#ifndef TBG_USERD_INTERFACES_H
-#define TBG_USERD_INTERFACES_H
+#ifndef TBG_USERD_TIERS_INTERFACES_H
+#define TBG_USERD_TIERS_INTERFACES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Whether late sockets are possible here, and if not, why. For wire.c, before it loads
  * one of the two ways. Changes nothing.
  */
-#ifndef TBG_USERD_LATE_H
-#define TBG_USERD_LATE_H
+#ifndef TBG_USERD_TIERS_LATE_H
+#define TBG_USERD_TIERS_LATE_H
 
 #include <stdbool.h>
 #include <stddef.h>

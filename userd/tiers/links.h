@@ -3,8 +3,8 @@
  * Facts about interfaces from rtnetlink: their stacking, the filters on clsact, routes by
  * an interface, and notifications of changes. Read-only: needs no privilege.
  */
-#ifndef TBG_USERD_LINKS_H
-#define TBG_USERD_LINKS_H
+#ifndef TBG_USERD_TIERS_LINKS_H
+#define TBG_USERD_TIERS_LINKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

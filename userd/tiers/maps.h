@@ -5,8 +5,8 @@
  * mapped into memory afterwards. The first loaded tier creates them, the next
  * one uses the same.
  */
-#ifndef TBG_USERD_MAPS_H
-#define TBG_USERD_MAPS_H
+#ifndef TBG_USERD_TIERS_MAPS_H
+#define TBG_USERD_TIERS_MAPS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * Dumps and notifications of any netlink bus, by libmnl: for links.c, routes.c and
  * births.c.
  */
-#ifndef TBG_USERD_NETLINK_H
-#define TBG_USERD_NETLINK_H
+#ifndef TBG_USERD_TIERS_NETLINK_H
+#define TBG_USERD_TIERS_NETLINK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * first process. A file name consists of network namespace, interface, hook and program.
  * Called by attach.c and interfaces.c.
  */
-#ifndef TBG_USERD_PINS_H
-#define TBG_USERD_PINS_H
+#ifndef TBG_USERD_TIERS_PINS_H
+#define TBG_USERD_TIERS_PINS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * Bytes of the longest reply that wire sends, as shown by `toboggan status` and
  * `toboggan objects`. For a single request, tiers/ask.h asks wire itself.
  */
-#ifndef TBG_USERD_REPLY_SIZE_H
-#define TBG_USERD_REPLY_SIZE_H
+#ifndef TBG_USERD_TIERS_REPLY_SIZE_H
+#define TBG_USERD_TIERS_REPLY_SIZE_H
 
 #include <stdbool.h>
 

@@ -5,8 +5,8 @@
  * Read-only: needs no privilege. What wire cannot do exactly as the kernel's TCP is
  * left to the kernel.
  */
-#ifndef TBG_USERD_ROUTES_H
-#define TBG_USERD_ROUTES_H
+#ifndef TBG_USERD_TIERS_ROUTES_H
+#define TBG_USERD_TIERS_ROUTES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Makes a segment as the client of a connection would send it, as input of wire's
  * programs that the daemon runs (BPF_PROG_TEST_RUN). It never reaches a network.
  */
-#ifndef TBG_USERD_SEGMENT_H
-#define TBG_USERD_SEGMENT_H
+#ifndef TBG_USERD_TIERS_SEGMENT_H
+#define TBG_USERD_TIERS_SEGMENT_H
 
 #include <linux/if_ether.h>
 #include <linux/tcp.h>

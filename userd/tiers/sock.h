@@ -4,8 +4,8 @@
  * manages the slots of enrolled connections. The counts of a connection are
  * in abi/sock.h; client/ maintains the daemon's half of them.
  */
-#ifndef TBG_USERD_SOCK_H
-#define TBG_USERD_SOCK_H
+#ifndef TBG_USERD_TIERS_SOCK_H
+#define TBG_USERD_TIERS_SOCK_H
 
 #include <stdbool.h>
 #include <stddef.h>

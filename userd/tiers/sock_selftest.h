@@ -4,8 +4,8 @@
  * relies on work: for the daemon, before it loads sock, and for `toboggan
  * probe`. Not to be called on a kernel known to lack required fixes.
  */
-#ifndef TBG_USERD_SOCK_SELFTEST_H
-#define TBG_USERD_SOCK_SELFTEST_H
+#ifndef TBG_USERD_TIERS_SOCK_SELFTEST_H
+#define TBG_USERD_TIERS_SOCK_SELFTEST_H
 
 #include <stddef.h>
 

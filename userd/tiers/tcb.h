@@ -4,8 +4,8 @@
  * give-back, retransmission of unacknowledged replies, closing of idle connections,
  * removal of those that have ended. For wire.c.
  */
-#ifndef TBG_USERD_TCB_H
-#define TBG_USERD_TCB_H
+#ifndef TBG_USERD_TIERS_TCB_H
+#define TBG_USERD_TIERS_TCB_H
 
 #include <stdbool.h>
 #include <stdint.h>

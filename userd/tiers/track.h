@@ -3,8 +3,8 @@
  * Makes conntrack take connections for established whose beginning, or part of which,
  * it has not seen. For wire.c.
  */
-#ifndef TBG_USERD_TRACK_H
-#define TBG_USERD_TRACK_H
+#ifndef TBG_USERD_TIERS_TRACK_H
+#define TBG_USERD_TIERS_TRACK_H
 
 #include "abi/conn.h"
 

@@ -3,8 +3,8 @@
  * Detects that wire is attached but follows no connection, and names the likely reason.
  * Workers note connections, the control thread evaluates.
  */
-#ifndef TBG_USERD_UNFOLLOWED_H
-#define TBG_USERD_UNFOLLOWED_H
+#ifndef TBG_USERD_TIERS_UNFOLLOWED_H
+#define TBG_USERD_TIERS_UNFOLLOWED_H
 
 #include <pthread.h>
 #include <stdatomic.h>

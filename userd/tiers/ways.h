@@ -4,8 +4,8 @@
  * has no route look-up of its own on a host without forwarding. Filled by routes.c;
  * written to the maps by wire.c.
  */
-#ifndef TBG_USERD_WAYS_H
-#define TBG_USERD_WAYS_H
+#ifndef TBG_USERD_TIERS_WAYS_H
+#define TBG_USERD_TIERS_WAYS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * interfaces (tcx if the kernel has it, else clsact), drains and detaches
  * them.
  */
-#ifndef TBG_USERD_WIRE_H
-#define TBG_USERD_WIRE_H
+#ifndef TBG_USERD_TIERS_WIRE_H
+#define TBG_USERD_TIERS_WIRE_H
 
 #include <stdbool.h>
 #include <stdint.h>

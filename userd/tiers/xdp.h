@@ -4,8 +4,8 @@
  * natively by a link, so that it never outlives the daemon: flows with deltas
  * are kept by the TC programs. Used by wire.c alone.
  */
-#ifndef TBG_USERD_XDP_H
-#define TBG_USERD_XDP_H
+#ifndef TBG_USERD_TIERS_XDP_H
+#define TBG_USERD_TIERS_XDP_H
 
 #include <stdbool.h>
 #include <stddef.h>

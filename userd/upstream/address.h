@@ -7,8 +7,8 @@
  * while it runs they are looked up again. Says what has become of each name.
  * Not to be called by several threads at a time.
  */
-#ifndef TBG_USERD_ADDRESS_H
-#define TBG_USERD_ADDRESS_H
+#ifndef TBG_USERD_UPSTREAM_ADDRESS_H
+#define TBG_USERD_UPSTREAM_ADDRESS_H
 
 #include <stdbool.h>
 #include <sys/socket.h>

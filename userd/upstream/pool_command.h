@@ -4,8 +4,8 @@
  * that it was started with. A command that opens a pool carries the listening
  * socket that the pool serves. When the socket is closed, all pools end.
  */
-#ifndef TBG_UPSTREAM_POOL_COMMAND_H
-#define TBG_UPSTREAM_POOL_COMMAND_H
+#ifndef TBG_USERD_UPSTREAM_POOL_COMMAND_H
+#define TBG_USERD_UPSTREAM_POOL_COMMAND_H
 
 #include <netinet/in.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * read by all workers; one that a reload leaves as it was stays the same object,
  * with all that is known of its servers.
  */
-#ifndef TBG_USERD_UPSTREAM_H
-#define TBG_USERD_UPSTREAM_H
+#ifndef TBG_USERD_UPSTREAM_UPSTREAM_H
+#define TBG_USERD_UPSTREAM_UPSTREAM_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

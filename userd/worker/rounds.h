@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* The life of a worker, for main.c, which starts a thread for each. */
-#ifndef TBG_WORKER_ROUNDS_H
-#define TBG_WORKER_ROUNDS_H
+#ifndef TBG_USERD_WORKER_ROUNDS_H
+#define TBG_USERD_WORKER_ROUNDS_H
 
 struct tbg_worker;
 

@@ -3,8 +3,8 @@
  * The page around a file of the set, for the module (specweb99.c) and the CGI program
  * (specweb99-cgi.c): both send the same bytes.
  */
-#ifndef SPECWEB99_H
-#define SPECWEB99_H
+#ifndef TBG_TOOLS_BENCH_SPECWEB99_SPECWEB99_H
+#define TBG_TOOLS_BENCH_SPECWEB99_SPECWEB99_H
 
 #include <fcntl.h>
 #include <linux/openat2.h>
