@@ -98,7 +98,7 @@ static unsigned int heavy_running(const struct tbg_control *c)
 	unsigned int nr = 0;
 
 	for (int i = 0; i < CLIENTS_MAX; i++)
-		nr += c->clients[i].stream && c->clients[i].stream->heavy &&
+		nr += c->clients[i].stream && atomic_load(&c->clients[i].stream->heavy) &&
 		      !atomic_load(&c->clients[i].stream->done);
 	return nr;
 }

@@ -20,7 +20,8 @@ struct tbg_sites;
 
 struct tbg_stream {
 	struct tbg_server *s;
-	bool heavy;
+	/* cleared before its last line: whoever has that may ask for the next */
+	atomic_bool heavy;
 	const struct tbg_sites *sites;	/* of its begin; held */
 	json_t *req;
 	int fd;				/* of the client */

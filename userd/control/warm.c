@@ -227,6 +227,13 @@ static unsigned int roots_walk(struct warm *w, const char *path)
 	return nr;
 }
 
+/* The last line, when the work is over. */
+static int end(struct warm *w, json_t *line)
+{
+	atomic_store(&w->st->heavy, false);
+	return tbg_stream_line(w->st, line);
+}
+
 static int run(struct warm *w, const char *path)
 {
 	unsigned int nr;
@@ -234,7 +241,7 @@ static int run(struct warm *w, const char *path)
 	w->counting = true;
 	nr = roots_walk(w, path);
 	if (!w->err && (!nr || !w->total))
-		return tbg_stream_line(w->st, tbg_command_error(nr ?
+		return end(w, tbg_command_error(nr ?
 			"%.300s: no file there that the daemon's user can reach" :
 			"%.300s: not below a root, see toboggan status; give a folder or file that is served",
 			path));
@@ -243,14 +250,12 @@ static int run(struct warm *w, const char *path)
 	if (!w->err)
 		roots_walk(w, path);
 	if (w->err == -ESTALE)
-		return tbg_stream_line(w->st, tbg_command_error("warm: the configuration was exchanged meanwhile; begin again"));
+		return end(w, tbg_command_error("warm: the configuration was exchanged meanwhile; begin again"));
 	if (w->err)
 		return w->err;
-	return tbg_stream_line(w->st, json_pack("{s:b, s:I, s:I, s:I, s:I}", "ok", 1,
-				"files", (json_int_t)w->done,
-				"stored", (json_int_t)w->stored,
-				"cached", (json_int_t)w->cached,
-				"left", (json_int_t)w->left));
+	return end(w, json_pack("{s:b, s:I, s:I, s:I, s:I}", "ok", 1,
+				"files", (json_int_t)w->done, "stored", (json_int_t)w->stored,
+				"cached", (json_int_t)w->cached, "left", (json_int_t)w->left));
 }
 
 /* As it is, or percent-encoded: JSON has no bytes that are not UTF-8. */
