@@ -34,6 +34,19 @@
 /* Offset of what the verifier lets a program reach without a call. */
 #define TBG_LINEAR_MAX 0x7fff
 
+/* The len bytes at off of the frame, a constant number; NULL if not all are in its linear part. */
+static __always_inline __u8 *tbg_linear(struct tbg_frame *frame, __u64 off, const __u32 len)
+{
+	__u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
+
+	tbg_keep(off);
+	if (off > TBG_LINEAR_MAX)
+		return NULL;
+	data += off;
+	tbg_keep(data);
+	return data + len > end ? NULL : data;
+}
+
 /*
  * Words of 32 bits at off of the frame, nr of them, a constant. Without a call where they
  * are in its linear part, as headers nearly always are. 0 or negative.
@@ -41,17 +54,11 @@
 static __always_inline long tbg_load_words(struct tbg_frame *frame, __u32 off, void *to,
 					   const __u32 nr)
 {
-	const __u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
-	__u64 at = off;
+	const __u8 *data = tbg_linear(frame, off, nr * 4);
 	__u32 i;
 
-	tbg_keep(at);
-	if (at > TBG_LINEAR_MAX)
-		goto far;
-	data += at;
-	tbg_keep(data);
-	if (data + nr * 4 > end)
-		goto far;
+	if (!data)
+		return tbg_load(frame, off, to, nr * 4);
 	TBG_UNROLLED
 	for (i = 0; i < nr; i++) {
 		__u32 w = ((const __u32 *)data)[i];
@@ -59,25 +66,17 @@ static __always_inline long tbg_load_words(struct tbg_frame *frame, __u32 off, v
 		__builtin_memcpy(to + i * 4, &w, 4);
 	}
 	return 0;
-far:
-	return tbg_load(frame, off, to, nr * 4);
 }
 
 /* The same the other way. */
 static __always_inline long tbg_store_words(struct tbg_frame *frame, __u32 off,
 					    const void *from, const __u32 nr)
 {
-	__u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
-	__u64 at = off;
+	__u8 *data = tbg_linear(frame, off, nr * 4);
 	__u32 i;
 
-	tbg_keep(at);
-	if (at > TBG_LINEAR_MAX)
-		goto far;
-	data += at;
-	tbg_keep(data);
-	if (data + nr * 4 > end)
-		goto far;
+	if (!data)
+		return tbg_store(frame, off, from, nr * 4);
 	TBG_UNROLLED
 	for (i = 0; i < nr; i++) {
 		__u32 w;
@@ -86,8 +85,6 @@ static __always_inline long tbg_store_words(struct tbg_frame *frame, __u32 off,
 		((__u32 *)data)[i] = w;
 	}
 	return 0;
-far:
-	return tbg_store(frame, off, from, nr * 4);
 }
 
 /* The EtherType; of a VLAN tag only where it is in the frame. */

@@ -68,25 +68,18 @@ static __always_inline __u64 tbg_date_sum(const struct tbg_date *d)
 static __always_inline void tbg_date_store(struct tbg_frame *frame, __u32 off,
 					   const struct tbg_date *d)
 {
-	__u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
+	__u8 *data = tbg_linear(frame, off, TBG_DATE_LEN);
 	const __u32 *half = (const __u32 *)d->text;
-	__u64 at = off;
 	int i;
 
-	tbg_keep(at);
-	if (at > TBG_LINEAR_MAX)
-		goto far;
-	data += at;
-	tbg_keep(data);
-	if (data + TBG_DATE_LEN > end)
-		goto far;
+	if (!data) {
+		tbg_store(frame, off, d->text, TBG_DATE_LEN);
+		return;
+	}
 	TBG_UNROLLED
 	for (i = 0; i < TBG_DATE_LEN / 4; i++)
 		((__u32 *)data)[i] = half[i];
 	data[TBG_DATE_LEN - 1] = d->text[TBG_DATE_LEN - 1];
-	return;
-far:
-	tbg_store(frame, off, d->text, TBG_DATE_LEN);
 }
 
 /*
