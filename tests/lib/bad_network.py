@@ -22,16 +22,15 @@ import select
 import selectors
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import client
+import daemon
 import ktap
+import maps
 import net
 import rawtcp
 import talk
-
-if TYPE_CHECKING:
-    import daemon
 
 SEED = int(os.environ.get("TBG_SEED", random.SystemRandom().randrange(1 << 31)))
 STALL_S = 60            # without a byte for any connection of a crowd
@@ -312,7 +311,7 @@ def explainer(n: int, d: daemon.Daemon) -> Callable[..., Any]:
     def explain(callers: list) -> None:
         ktap.note(f"{talk.counts(d)}")
         flows = n.server.run("bpftool", "-j", "map", "dump", "name",
-                             "tbg_tcbs" if daemon.LATE else "tbg_flows", check=False)
+                             maps.TCBS if daemon.LATE else maps.FLOWS, check=False)
         for c in callers:
             port = c.s.getsockname()[1]
             ktap.note(f"port {port} waits for {c.wants}, has {len(c.got)} bytes of it, "
@@ -321,7 +320,7 @@ def explainer(n: int, d: daemon.Daemon) -> Callable[..., Any]:
                 ktap.note(ns.run("ss", "-tionH", side, check=False))
             for flow in json.loads(flows or "[]"):
                 flow = flow.get("formatted", flow)
-                key = flow["key"].get("ends", flow["key"])
+                key = flow["key"].get("flow", flow["key"])
                 if key["remote_port"] == socket.htons(port):
                     ktap.note(f"{flow['value']}")
     return explain

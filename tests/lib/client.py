@@ -116,7 +116,7 @@ class Client:
         return self.ask("GET", path, *fields, version=version)
 
     def hot(self, path: str, want: str) -> Any:
-        """Repeat a Repeat a GET until that tier answers."""
+        """Repeat a GET until that tier answers."""
         for _ in range(1000):
             r = self.get(path)
             if daemon.is_tier(r.tier, want):
