@@ -16,7 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -315,23 +314,16 @@ static void child_main(const struct tbg_identity *id, const struct tbg_options *
 int tbg_privileged_start(const struct tbg_identity *id, const struct tbg_options *o,
 			 char **argv)
 {
-	struct timeval wait = { .tv_sec = WAIT_S };
-	int p[2];
+	int fd;
 
 	if (!tbg_privilege_writes())
 		return 0;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p))
-		return -errno;
-	pid = fork();
+	fd = tbg_pass_fork(WAIT_S, &pid);
+	if (fd < 0)
+		return fd;
 	if (!pid)
-		child_main(id, o, argv, p[1]);
-	close(p[1]);
-	if (pid < 0) {
-		close(p[0]);
-		return -errno;
-	}
-	ours = p[0];
-	setsockopt(ours, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+		child_main(id, o, argv, fd);
+	ours = fd;
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 union control {
@@ -48,6 +49,28 @@ bool tbg_pass_receive(int fd, void *ret, size_t len, int ret_fds[TBG_PASS_MAX])
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
 		memcpy(ret_fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
 	return n == (ssize_t)len;
+}
+
+int tbg_pass_fork(unsigned int wait_s, pid_t *ret_pid)
+{
+	struct timeval wait = { .tv_sec = wait_s };
+	int p[2], err;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p))
+		return -errno;
+	*ret_pid = fork();
+	if (!*ret_pid) {
+		close(p[0]);
+		return p[1];
+	}
+	err = *ret_pid < 0 ? -errno : 0;
+	close(p[1]);
+	if (err) {
+		close(p[0]);
+		return err;
+	}
+	setsockopt(p[0], SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	return p[0];
 }
 
 void tbg_pass_alone(int fd)

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define TBG_PASS_MAX 2	/* descriptors with a message */
 
@@ -20,7 +21,13 @@ bool tbg_pass_send(int fd, void *b, size_t len, const int *fds, unsigned int fds
  */
 bool tbg_pass_receive(int fd, void *ret, size_t len, int ret_fds[TBG_PASS_MAX]);
 
-/* In a new process: closes all but standard input, output, error and fd. */
+/*
+ * Forks a process of ours. Returns the end of it in the new process, where *ret_pid is 0, and
+ * the daemon's end in the daemon, which waits wait_s seconds for a message. Negative errno.
+ */
+int tbg_pass_fork(unsigned int wait_s, pid_t *ret_pid);
+
+/* In the new process: closes all but standard input, output, error and fd. */
 void tbg_pass_alone(int fd);
 
 #endif

@@ -6,13 +6,11 @@
  */
 #include "os/repair.h"
 
-#include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,21 +56,13 @@ static void child_main(const struct tbg_identity *id, int fd)
 
 int tbg_repair_start(const struct tbg_identity *id)
 {
-	struct timeval wait = { .tv_sec = WAIT_S };
-	int p[2];
+	int fd = tbg_pass_fork(WAIT_S, &pid);
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p))
-		return -errno;
-	pid = fork();
+	if (fd < 0)
+		return fd;
 	if (!pid)
-		child_main(id, p[1]);
-	close(p[1]);
-	if (pid < 0) {
-		close(p[0]);
-		return -errno;
-	}
-	ours = p[0];
-	setsockopt(ours, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+		child_main(id, fd);
+	ours = fd;
 	return 0;
 }
 
