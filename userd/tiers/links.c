@@ -24,11 +24,6 @@ static bool attr_is(const struct nlattr *a, const char *text)
 	       !strcmp(mnl_attr_get_str(a), text);
 }
 
-static int attr_number(const struct nlattr *a)
-{
-	return a && mnl_attr_validate(a, MNL_TYPE_U32) >= 0 ? (int)mnl_attr_get_u32(a) : 0;
-}
-
 /* --- links --------------------------------------------------------------- */
 
 /* An interface, what it lies on, and what it is a port of. */
@@ -111,8 +106,8 @@ static int link_add(const struct nlmsghdr *h, void *arg)
 	at += l->nr++;
 	*at = (struct link){ .ifindex = info->ifi_index };
 	if (!link_is_apart(h))
-		at->below = attr_number(tbg_attr_of(h, sizeof(*info), IFLA_LINK));
-	at->master = attr_number(tbg_attr_of(h, sizeof(*info), IFLA_MASTER));
+		at->below = tbg_attr_number(tbg_attr_of(h, sizeof(*info), IFLA_LINK));
+	at->master = tbg_attr_number(tbg_attr_of(h, sizeof(*info), IFLA_MASTER));
 	link_kind(h, at);
 	return MNL_CB_OK;
 }
@@ -286,7 +281,7 @@ static int first_look(const struct nlmsghdr *h, void *arg)
 		return MNL_CB_OK;
 	mnl_attr_for_each_nested(a, options)
 		if (mnl_attr_get_type(a) == TCA_BPF_ID)
-			f->prog_id = attr_number(a);
+			f->prog_id = tbg_attr_number(a);
 	return MNL_CB_OK;
 }
 
@@ -317,11 +312,12 @@ static void route_begin(void *arg)
 static bool route_is_by(const struct nlmsghdr *h, int ifindex)
 {
 	const struct nlattr *several = tbg_attr_of(h, sizeof(struct rtmsg), RTA_MULTIPATH);
+	const struct nlattr *one = tbg_attr_of(h, sizeof(struct rtmsg), RTA_OIF);
 	const struct rtnexthop *hop;
 	int len;
 
 	if (!several)
-		return attr_number(tbg_attr_of(h, sizeof(struct rtmsg), RTA_OIF)) == ifindex;
+		return (int)tbg_attr_number(one) == ifindex;
 	hop = mnl_attr_get_payload(several);
 	len = mnl_attr_get_payload_len(several);
 	for (; RTNH_OK(hop, len); len -= RTNH_ALIGN(hop->rtnh_len), hop = RTNH_NEXT(hop))

@@ -75,3 +75,8 @@ bool tbg_netlink_drain(struct mnl_socket *nl)
 		any = true;
 	return any;
 }
+
+uint32_t tbg_attr_number(const struct nlattr *a)
+{
+	return a && mnl_attr_validate(a, MNL_TYPE_U32) >= 0 ? mnl_attr_get_u32(a) : 0;
+}

@@ -29,4 +29,7 @@ bool tbg_netlink_drain(struct mnl_socket *nl);
 /* An attribute of a message, behind its fixed part; NULL: none. */
 const struct nlattr *tbg_attr_of(const struct nlmsghdr *h, size_t fixed, uint16_t type);
 
+/* The value of an attribute of 32 bits; 0: none, or another size. */
+uint32_t tbg_attr_number(const struct nlattr *a);
+
 #endif

@@ -34,9 +34,7 @@ void tbg_ways_close(struct tbg_ways *w)
 
 static uint32_t number_of(const struct nlmsghdr *h, uint16_t type)
 {
-	const struct nlattr *a = tbg_attr_of(h, sizeof(struct rtmsg), type);
-
-	return a && mnl_attr_validate(a, MNL_TYPE_U32) >= 0 ? mnl_attr_get_u32(a) : 0;
+	return tbg_attr_number(tbg_attr_of(h, sizeof(struct rtmsg), type));
 }
 
 /* Adds an interface; with too many, removes all. */
