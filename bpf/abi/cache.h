@@ -100,7 +100,7 @@ enum tbg_part_id {
 /* Room for a 304: its own 210 bytes, Vary, and 190 of Cache-Control. */
 #define TBG_304_ROOM 432
 
-/* Longest head, of any response that the daemon accepts: what is patched lies within it. */
+/* The daemon accepts no longer head of a response. Bytes that are patched lie within it. */
 #define TBG_HEAD_ROOM 32768
 
 /* Most names of hosts that tbg_hosts holds. */

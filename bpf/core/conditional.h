@@ -23,8 +23,8 @@ struct tbg_tags {
 };
 
 /*
- * The end of the tag whose opening quote is at off: behind its closing quote.
- * 0: a tag for the daemon alone.
+ * The entity tag at off begins with its opening quote. Returns the offset behind its
+ * closing quote; 0: a tag for the daemon alone.
  */
 __tbg_inline __u64 tbg_tag_end(const struct tbg_head *h, __u64 off)
 {

@@ -31,7 +31,7 @@ __tbg_inline __u16 tbg_csum_odd(__u16 sum)
 	return (__u16)(sum << 8 | sum >> 8);
 }
 
-/* A folded sum, adjusted for data whose first byte is at offset off. */
+/* A folded sum, adjusted for data that begins at offset off. */
 __tbg_inline __u16 tbg_csum_at(__u64 sum, __u32 off)
 {
 	__u16 folded = tbg_csum_fold(sum);

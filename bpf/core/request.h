@@ -453,8 +453,8 @@ __tbg_inline int tbg_field_keep(const struct tbg_head *h, struct tbg_scan *s,
 }
 
 /*
- * Sets s->why for the line at off, whose first nl bytes may be a name, if it is no
- * field or incomplete.
+ * Sets s->why if the line at off is incomplete or no field. Its first nl bytes may be a
+ * name.
  */
 __tbg_inline void tbg_line_other(const struct tbg_head *h, struct tbg_scan *s,
 				 __u64 off, __u64 nl)

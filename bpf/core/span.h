@@ -35,9 +35,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define tbg_loop(nr, fn, arg) bpf_loop(nr, fn, arg, 0)
 
 /*
- * Returns v, but the verifier no longer knows anything about it. Where many
- * paths meet that differ only in what is known about a number, it would walk
- * all that follows once for each; after this call, once. noise: any value
+ * Returns v, but the verifier no longer knows anything about it. It walks the
+ * code that follows once for each path that leads there with other knowledge
+ * about a number; after this call, it walks that code once. noise: any value
  * unknown to the verifier, such as a word of the request; the result depends
  * on it, so it must be computed before.
  */
