@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What answers a request: a hit, a file, an error, something that is being made, or
- * an answerer. Called by input.c for each head that is complete.
+ * Selects the answer to a request: a hit, a file, an error, a task to wait for, or an
+ * answerer. Called by input.c for each complete head.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,10 +17,10 @@
 #include "http/reply.h"
 #include "client/internal.h"
 
-#define REDIRECTS_MAX	10		/* by programs, of one request */
-#define ASIDES_MAX	8		/* for one request, whose file changes meanwhile */
+#define REDIRECTS_MAX	10		/* internal redirects by programs, per request */
+#define ASIDES_MAX	8		/* tasks per request whose file changes meanwhile */
 
-/* Fields of a request, out of its head at b, and the memory of those joined. */
+/* Fields of the request head at b. Those of several lines are joined in memory of their own. */
 struct fields {
 	const uint8_t *b;
 	const struct tbg_message *m;
@@ -29,8 +29,8 @@ struct fields {
 };
 
 /*
- * A field's value, t if it stands once. Of several lines a list has them all (without
- * memory: nothing), and what is no list is as good as absent.
+ * Returns the value t of a field. If the field has several lines, returns the joined
+ * list ("" without memory), or nothing if the field is not a list.
  */
 static struct tbg_slice field_of(struct fields *f, struct tbg_text t, enum tbg_name id)
 {
@@ -63,7 +63,7 @@ static void fields_take(struct fields *f, struct tbg_ask *ask)
 	ask->accept_encoding = field_of(f, m->ae, TBG_NAME_ACCEPT_ENCODING);
 	ask->range = field_of(f, m->range, TBG_NAME_RANGE);
 	ask->if_range = field_of(f, m->if_range, TBG_NAME_IF_RANGE);
-	if (tbg_name_in(TBG_NAME_IF_RANGE, m->repeated))		/* matches nothing */
+	if (tbg_name_in(TBG_NAME_IF_RANGE, m->repeated))	/* "" matches nothing */
 		ask->if_range = (struct tbg_slice){ "", 0 };
 }
 
@@ -103,7 +103,10 @@ static void on_made(void *worker, void *conn)
 	tbg_conn_made(worker, conn);
 }
 
-/* What w->answer needs first is made aside; then tbg_conn_made(). False: no memory. */
+/*
+ * Starts the task that w->answer needs; tbg_conn_made() continues. Returns false
+ * without memory.
+ */
 static bool aside_begin(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_message *m,
 			const uint8_t *b, uint32_t taken)
 {
@@ -156,7 +159,7 @@ bool tbg_conn_request_answer(struct tbg_worker *w, struct tbg_conn *c,
 	return ok;
 }
 
-/* As far as it has come, whether it asks for a head alone (RFC 9110 9.3.2). */
+/* Returns whether the request, as far as received, is a HEAD (RFC 9110 9.3.2). */
 static bool head_wanted(const uint8_t *b, size_t len)
 {
 	static const char method[] = "HEAD ";
@@ -283,7 +286,7 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 	return true;
 }
 
-/* The request is looked at anew, with what has been made. */
+/* Routes the request again, now with the result of the task. */
 void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->active;
@@ -295,7 +298,7 @@ void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
 	t->held = NULL;
 	if (tbg_message_parse(&m, held, len, len + 1, w->path) == TBG_PARSED_DONE)
 		tbg_conn_request_answer(w, c, &m, held, t->aside_taken, true);
-	else				/* a reload has lowered its limits */
+	else				/* a reload has lowered the limits of requests */
 		tbg_conn_request_refuse(w, c, 400, NULL, held, len);
 	free(held);
 	t = c->active;
@@ -318,7 +321,7 @@ void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c, struct tbg_answ
 	tbg_conn_answerer_note(w, c, a);
 	tbg_conn_asked_end(c);
 	if (a->starting)
-		return;			/* conn_eat() goes on */
+		return;			/* conn_eat() continues */
 	tbg_conn_go_on(w, c);
 }
 

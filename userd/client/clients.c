@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A tree of clients by prefix. A client leaves it with its last connection, so there are
- * never more than connections.
+ * A tree of clients by prefix. A client is removed with its last connection, so there
+ * are never more clients than connections.
  */
 #include "client/clients.h"
 
@@ -43,7 +43,7 @@ void tbg_clients_tell(struct tbg_clients *all,
 	all->tell_arg = arg;
 }
 
-/* Under the lock, so that the last word is the last. */
+/* Called under the lock, so that calls arrive in the order of the changes. */
 static void told(const struct tbg_clients *all, const struct tbg_client *c)
 {
 	if (all->tell)
@@ -59,7 +59,7 @@ void tbg_clients_free(struct tbg_clients *all)
 	free(all);
 }
 
-/* The client of that prefix, made if there is none. Under the lock. */
+/* Returns the client of that prefix and makes it if necessary. Called under the lock. */
 static struct tbg_client *get(struct tbg_clients *all, const struct tbg_prefix *prefix)
 {
 	struct tbg_client *ret = tbg_prefix_tree_find(&all->tree, prefix);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What each client has at once: connections, and heads that are unfinished. Counted
- * where there is a limit; one entry for each client that has a connection. Any worker.
+ * Counts the connections and the unfinished heads of each client, if they are limited.
+ * A client has an entry while it has a connection. Any worker may call these functions.
  */
 #ifndef TBG_USERD_CLIENT_CLIENTS_H
 #define TBG_USERD_CLIENT_CLIENTS_H
@@ -13,18 +13,27 @@ struct tbg_clients;
 struct tbg_prefix;
 
 struct tbg_clients *tbg_clients_make(void);	/* NULL: no memory */
-/* tell(arg, client, number of its connections) whenever that changes; before any has one. */
+/*
+ * Sets a function to call whenever the number of a client's connections changes. Call
+ * it before the first tbg_client_join().
+ */
 void tbg_clients_tell(struct tbg_clients *all,
 		      void (*tell)(void *arg, const struct tbg_prefix *client, unsigned int nr),
 		      void *arg);
-void tbg_clients_free(struct tbg_clients *all);	/* NULL too */
+void tbg_clients_free(struct tbg_clients *all);	/* accepts NULL */
 
-/* One more connection of a client; *ret_nr: how many it has. NULL: no memory, not counted. */
+/*
+ * Counts one more connection of a client; *ret_nr is then their number. NULL: no
+ * memory, not counted.
+ */
 struct tbg_client *tbg_client_join(struct tbg_clients *all, const struct tbg_prefix *prefix,
 				   unsigned int *ret_nr);
 void tbg_client_leave(struct tbg_clients *all, struct tbg_client *c);
 
-/* One more unfinished head; false: it has `most` already, and this does not count. */
+/*
+ * Counts one more unfinished head. Returns false, and does not count it, if there are
+ * already `most`.
+ */
 bool tbg_client_head_begin(struct tbg_clients *all, struct tbg_client *c, unsigned int most);
 void tbg_client_head_end(struct tbg_clients *all, struct tbg_client *c);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A connection's life: begin, turns, what becomes of it after each step, close. A
- * connection's requests are in order, each answered before the next is looked at.
- * Called by the worker; must not touch the connection after it was freed.
+ * A connection's life: begin, turns, the next action after each step, close. Its
+ * requests are answered in order; each is answered before the next is parsed. Called by
+ * the worker, which must not use a connection after it was freed.
  */
 #include <linux/sockios.h>
 #include <poll.h>
@@ -53,7 +53,7 @@ static void active_free(struct tbg_worker *w, struct tbg_conn *c)
 	c->active = NULL;
 }
 
-/* Back to the small form when nothing is under way. */
+/* Frees the state of an active connection when nothing is in progress. */
 static void active_trim(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->active;
@@ -78,8 +78,8 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 		tbg_sock_conn(w->s->sock, c->sock)->worker = w->id;
 	}
 	if (tbg_server_logs(w->s))
-		tbg_conn_peer(c);	/* whoever resets has one in the log all the same */
-	/* at once: nothing else makes the kernel look at what has come already */
+		tbg_conn_peer(c);	/* now: after a reset by the client it is no longer known */
+	/* now: no later event reports bytes that have already arrived */
 	tbg_conn_recv_arm(w, c);
 }
 
@@ -91,9 +91,10 @@ void tbg_conn_reset_at_close(const struct tbg_conn *c)
 }
 
 /*
- * Whether bytes have come that nobody will read. TCP resets a connection that is closed
- * so (RFC 9293 3.6.1), but knows nothing of those that sock has handed up: TIME_WAIT
- * would hold its client to the window that they have left, which may be none.
+ * Returns whether received bytes are left unread. TCP resets a connection that is
+ * closed so (RFC 9293 3.6.1), but it does not count bytes that sock has passed up.
+ * Without a reset, TIME_WAIT would keep the window that those bytes have left, which
+ * may be zero.
  */
 static bool is_unread(const struct tbg_conn *c)
 {
@@ -125,8 +126,9 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
 }
 
 /*
- * Whether its socket has still to bring bytes to the client, in numbers that wire has
- * shifted: sent without wire, they would stand at another place. Our FIN is one of `left`.
+ * Returns whether the socket has unacknowledged bytes while wire translates the
+ * connection's sequence numbers. Sent after wire has gone, they would carry wrong
+ * numbers. SIOCOUTQ counts our FIN as one byte, hence 1.
  */
 static bool owes(const struct tbg_worker *w, const struct tbg_conn *c)
 {
@@ -153,7 +155,7 @@ void tbg_conn_close(struct tbg_worker *w, struct tbg_conn *c)
 		tbg_conn_reset_at_close(c);
 	tbg_trace_note(&w->trace, w->now_ns, TBG_TRACE_CLOSE, c, c->fd);
 	c->state = TBG_CONN_CLOSING;
-	w->out_len = 0;		/* never another connection's */
+	w->out_len = 0;		/* never send it on another connection */
 	tbg_conn_log_held(w, c);
 	if (a)
 		tbg_conn_answerer_note(w, c, a);
@@ -169,7 +171,7 @@ void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->state == TBG_CONN_CLOSING || c->state == TBG_CONN_FREE)
 		return;
-	if (owes(w, c))		/* it could outlive us */
+	if (owes(w, c))		/* the socket could outlive the translation */
 		tbg_conn_reset_at_close(c);
 	tbg_conn_close(w, c);
 }

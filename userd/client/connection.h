@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A client's connection: bytes in, requests, answers, bytes out. Small while
- * idle (struct tbg_conn alone); what a request in progress or an answer in
- * transmission needs hangs off it and goes with it.
+ * A client's connection: it receives bytes, parses requests and sends answers. An idle
+ * one consists of struct tbg_conn alone, which is small. The state of an unfinished
+ * request or answer is allocated separately and freed with it.
  */
 #ifndef TBG_USERD_CLIENT_CONNECTION_H
 #define TBG_USERD_CLIENT_CONNECTION_H
@@ -24,42 +24,42 @@
 enum tbg_conn_state {
 	TBG_CONN_FREE,
 	TBG_CONN_OPEN,
-	TBG_CONN_LINGER,	/* we have closed our side; the client reads */
-	TBG_CONN_CLOSING,	/* waits for its operations to end */
+	TBG_CONN_LINGER,	/* our side is shut down; the client may still read and send */
+	TBG_CONN_CLOSING,	/* waits for the end of its io_uring operations */
 };
 
-/* While a request is incomplete or an answer is on its way. */
+/* The state of an incomplete request or an unsent answer. */
 struct tbg_conn_active {
-	uint8_t *in;			/* received, not yet eaten */
+	uint8_t *in;			/* received, not yet parsed */
 	uint32_t in_len, in_room;
 	struct tbg_message message;	/* of a head that has begun */
 	bool has_message, in_body;
 	struct tbg_body_decoder body;
-	uint64_t body_len, body_taken;	/* bytes so far: content, with framing */
-	uint64_t body_max;		/* of its location */
-	uint64_t begin_ns;		/* of the request under way; 0: this round */
-	uint8_t *held;			/* head of the request with that body */
+	uint64_t body_len, body_taken;	/* received so far: content; content with its framing */
+	uint64_t body_max;		/* limit of the request's location */
+	uint64_t begin_ns;		/* arrival of the current request; 0: in this round */
+	uint8_t *held;			/* head of the request whose body is being received */
 	uint32_t held_len;
-	uint8_t *asked;			/* the request that a program has sent on, */
+	uint8_t *asked;			/* original request, before internal redirects, */
 	uint32_t asked_len;
-	uint8_t redirects;		/* so often */
+	uint8_t redirects;		/* number of these redirects, which programs cause */
 	uint8_t *out;			/* not yet accepted by the socket */
 	uint32_t out_len, out_off;
-	int fd;				/* behind out: a file, -1: none */
+	int fd;				/* file to send after out; -1: none */
 	int64_t fd_off;
 	uint64_t fd_left;
 	struct tbg_file_version fd_version;
-	struct tbg_parts *parts;	/* behind fd_left bytes of fd, or NULL */
-	uint32_t fd_taken;		/* request bytes that these answer */
-	struct tbg_unlogged *unlogged;	/* file on its way; NULL: none */
+	struct tbg_parts *parts;	/* parts to send after fd_left bytes of fd, or NULL */
+	uint32_t fd_taken;		/* request bytes that fd and parts answer */
+	struct tbg_unlogged *unlogged;	/* log record of a file that is being sent, or NULL */
 	bool close_after;
-	struct tbg_answerer *answerer;	/* of the request at hand; or NULL */
-	struct tbg_aside_task *aside;	/* what that needs is being made; or NULL */
-	uint32_t aside_taken;		/* request bytes of it; its head is held */
-	uint8_t asides;			/* this many for this request */
-	bool turn_over;			/* there is more to eat, when it is our turn */
-	struct tbg_conn *c;		/* its connection */
-	TAILQ_ENTRY(tbg_conn_active) turn;	/* in the worker's list then */
+	struct tbg_answerer *answerer;	/* of the current request, or NULL */
+	struct tbg_aside_task *aside;	/* task that the answer waits for, or NULL */
+	uint32_t aside_taken;		/* length of that request; its head is held */
+	uint8_t asides;			/* number of tasks for this request */
+	bool turn_over;			/* input is left for the connection's next turn */
+	struct tbg_conn *c;		/* the connection of this state */
+	TAILQ_ENTRY(tbg_conn_active) turn;	/* in the worker's list of waiting connections */
 	bool in_turns;
 };
 
@@ -67,115 +67,120 @@ struct tbg_client;
 
 struct tbg_conn {
 	int fd;
-	int slot;			/* of its conn word; -1: none */
+	int slot;			/* index of its connection word in wire's map; -1: none */
 	uint32_t taken, written;	/* see abi/conn.h */
-	uint32_t noted;			/* written, when a request was last logged */
+	uint32_t noted;			/* value of `written` when a request was last logged */
 	uint32_t stamp_ms;		/* last progress, in the worker's time */
-	uint32_t begin_ms;		/* of the connection, in the same */
-	uint32_t answers;		/* so far, those of wire before its socket too */
-	uint32_t left_stamp_ms;		/* stamp_ms when so much */
-	int left;			/* was not acknowledged */
-	uint32_t taking_ms;		/* draining: the client has taken enough then, */
-	uint64_t taken_nr;		/* which makes this many bytes */
-	uint16_t ops;			/* io_uring operations under way */
+	uint32_t begin_ms;		/* start of the connection, in the same time */
+	uint32_t answers;		/* so far, including wire's before the hand-over */
+	uint32_t left_stamp_ms;		/* value of stamp_ms when this many bytes */
+	int left;			/* were not yet acknowledged */
+	uint32_t taking_ms;		/* while draining: when enough was last acknowledged, */
+	uint64_t taken_nr;		/* and how many bytes in total then */
+	uint16_t ops;			/* io_uring operations in progress */
 	uint8_t state;
-	uint8_t period;			/* of the worker, when it last sent something */
+	uint8_t period;			/* period of the worker in which it last sent something */
 	bool receiving, polling, eof, used, claimed, waiting;
-	bool shut;			/* to sock, until what waits has been sent */
-	bool drained;			/* sock owed nothing, a tick ago */
-	bool half;			/* its unfinished head counts against its client */
-	uint8_t listener;		/* + 1, where listeners have lists; 0: not asked yet */
-	int sock;			/* its slot in sock; -1: none */
+	bool shut;			/* sock is shut out until pending output has been sent */
+	bool drained;			/* sock had nothing to send one tick ago */
+	bool half;			/* counted as an unfinished head of its client */
+	uint8_t listener;		/* its index + 1, if listeners have lists; 0: unknown */
+	int sock;			/* index of its slot in sock; -1: none */
 	struct tbg_conn_active *active;		/* NULL: idle */
-	struct sockaddr_storage *peer;	/* for the log; NULL: not asked yet */
-	struct tbg_endpoints *endpoints;	/* for transfers; NULL: not asked yet */
-	struct tbg_client *client;	/* where clients are counted; or NULL */
-	struct tbg_taken *taken_from;	/* wire, which may have it again; or NULL */
+	struct sockaddr_storage *peer;	/* for the log; NULL: not looked up yet */
+	struct tbg_endpoints *endpoints;	/* for transfers; NULL: not looked up yet */
+	struct tbg_client *client;	/* entry of its client if clients are counted, or NULL */
+	struct tbg_taken *taken_from;	/* state for a give-back to wire, or NULL */
 	SLIST_ENTRY(tbg_conn) link;	/* in the free list */
 } __attribute__((aligned(64)));
 
 void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd);
 
-/* n > 0 bytes arrived at b, with TBG_REQ_SLACK readable bytes behind them. */
+/* n > 0 bytes arrived at b. TBG_REQ_SLACK bytes after them are readable. */
 void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 		      const uint8_t *b, uint32_t n);
 /*
- * Receives, if it does not: unless there is no room, or nothing to receive yet
- * and sock will tell.
+ * Starts to receive unless the connection already does, its input buffer is full, or it
+ * rests: then sock reports the next bytes.
  */
 void tbg_conn_recv(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c);
-/* The wait that tbg_conn_eof() asked for is over. */
+/* The wait that tbg_conn_eof() started is over. */
 void tbg_conn_again(struct tbg_worker *w, struct tbg_conn *c);
 
-/* What it waits for has been made, see aside.h. */
+/* The task of c->active->aside has ended, see aside.h. */
 void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c);
-/* It is its turn again. */
+/* The worker gives the connection its next turn. */
 void tbg_conn_turn(struct tbg_worker *w, struct tbg_conn *c);
 
-/* Finds out its slot in wire, if it has one and that is not known yet. */
+/* Looks up its slot in wire, if it has one that is not known yet. */
 void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c);
 
-/* Sends what its client has not acknowledged of wire's last reply. */
+/* Sends the bytes of wire's last reply that the client has not acknowledged. */
 void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c);
 
-/* Time limits, about once a second. */
+/* Checks the time limits; called about once a second. */
 void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c);
 
-/* Whether it holds memory for a client that is slow; or nothing is under way on it. */
+/* holds: has memory in use for a client that reads slowly; rests: nothing is in progress. */
 bool tbg_conn_holds(const struct tbg_conn *c);
 bool tbg_conn_rests(const struct tbg_conn *c);
-/* Ends one that has rested for so long, hits of the kernel tiers included. */
+/*
+ * Ends the connection if it has been idle for idle_ms, counting hits of the kernel
+ * tiers as activity.
+ */
 bool tbg_conn_give_way(struct tbg_worker *w, struct tbg_conn *c, uint32_t idle_ms);
 
-/* Whether a head has begun on it, and not ended, for so long. */
+/* Returns whether an unfinished head began at least ms ago. */
 bool tbg_conn_head_is_late(const struct tbg_worker *w, const struct tbg_conn *c, uint32_t ms);
-/* Ends such a one as its time limit would. */
+/* Ends such a connection as its time limit would. */
 void tbg_conn_head_end(struct tbg_worker *w, struct tbg_conn *c);
-/* Whether both are of one client: an IPv4 address, or the network of an IPv6 one. */
+/* Returns whether both clients are one: the same IPv4 address, or the same /64 of IPv6. */
 bool tbg_conn_same_client(struct tbg_conn *a, struct tbg_conn *b);
 
-/* Draining: whether its client has taken this many bytes within that time. */
+/*
+ * While draining: returns whether the client has acknowledged this many bytes within
+ * that time.
+ */
 bool tbg_conn_takes(struct tbg_worker *w, struct tbg_conn *c, uint32_t bytes, uint32_t within_ms);
 
-/* Draining: closes it if it is idle; else it closes after its answer. */
+/* While draining: closes the connection if it is idle, else after its answer. */
 void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c);
 
-/* Ends it now; it is freed once its operations have ended. */
+/* Closes it now. It is freed when its operations have ended. */
 void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c);
 
 /*
- * For an answerer. Sends len bytes, all of it or some: how many, -EAGAIN (its
- * writable() comes), -EPIPE. last: they end the answer to a
- * request of `taken` bytes.
+ * For an answerer. Sends len bytes or a part of them. Returns the number sent, -EAGAIN
+ * (writable() is called later) or -EPIPE. last: these bytes end the answer to a request
+ * of `taken` bytes.
  */
 ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 		       struct iovec *iov, int nr, size_t len, bool last,
 		       uint32_t taken);
-/* Its answer is out: the connection goes on, or ends. */
+/* The answer has been sent: the connection continues or ends. */
 void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c, struct tbg_answerer *a);
 /*
- * What answers a's request is what answers head, a request of ours: abandons a, and
- * begins with that. Or a status: a shall answer with it.
+ * Replaces a's request by head, a request that the daemon has made: abandons a and
+ * answers head instead. Returns 0, or the status that a must answer with.
  */
 unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 			       struct tbg_answerer *a, const struct tbg_lines *head);
 /*
- * What has been received behind the request's head, for the caller to free;
- * NULL: nothing. What is not the body's comes back with tbg_conn_input_back(),
- * before what has come since (false: no memory), and then tbg_conn_input_more()
- * receives on.
+ * Takes the bytes received after the request's head; the caller frees them. NULL: none.
+ * tbg_conn_input_back() returns those that do not belong to the body, before bytes
+ * received since (false: no memory); then tbg_conn_input_more() continues to receive.
  */
 uint8_t *tbg_conn_input_take(struct tbg_conn *c, uint32_t *ret_len);
 bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len);
 void tbg_conn_input_more(struct tbg_worker *w, struct tbg_conn *c);
-/* Both addresses as text. */
+/* Returns both addresses as text. */
 const struct tbg_endpoints *tbg_conn_endpoints(struct tbg_conn *c);
 
-/* A connection as `toboggan connections` shows it. */
+/* A connection as shown by `toboggan connections`. */
 struct tbg_conn_shown {
-	struct tbg_prefix peer, local;	/* of all bits; 0 bits: unknown */
+	struct tbg_prefix peer, local;	/* all bits significant; 0 bits: unknown */
 	uint16_t peer_port, local_port;
 	const char *state, *tier;
 	struct tbg_answerer_phases phases;	/* of its answerer, if it has one */
@@ -187,17 +192,23 @@ void tbg_conn_show(const struct tbg_worker *w, const struct tbg_conn *c,
 		   struct tbg_conn_shown *ret);
 
 /* ring.c */
-/* What the kernel receives into, for all connections of a worker. 0 or negative errno. */
+/*
+ * Allocates the receive buffers that all connections of a worker share. Returns 0 or a
+ * negative errno.
+ */
 int tbg_conn_buffers_open(struct tbg_worker *w);
 void tbg_conn_recv_arm(struct tbg_worker *w, struct tbg_conn *c);
-/* Cancels what is under way; completions come all the same. */
+/* Cancels the operations in progress. Their completions still arrive. */
 void tbg_conn_recv_stop(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_poll(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_wait(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe);
 void tbg_conn_poll_event(struct tbg_worker *w, const struct io_uring_cqe *cqe);
 void tbg_conn_wait_event(struct tbg_worker *w, const struct io_uring_cqe *cqe);
-/* Before it runs, with sock: opens what tells of connections that rest; or negative errno. */
+/*
+ * With sock, before the worker runs: opens the ring buffer that reports events of
+ * resting connections. Returns 0 or a negative errno.
+ */
 int tbg_conn_news_open(struct tbg_worker *w);
 void tbg_conn_news_arm(struct tbg_worker *w);
 void tbg_conn_news_close(struct tbg_worker *w);
@@ -207,19 +218,25 @@ struct tbg_conn *tbg_conn_alloc(struct tbg_worker *w);	/* NULL: no memory */
 void tbg_conn_free(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conns_each(struct tbg_worker *w,
 		    void (*fn)(struct tbg_worker *w, struct tbg_conn *c));
-/* Those of the slabs from..to - 1. */
+/* Calls fn for the connections of slabs from to to - 1. */
 void tbg_conns_each_of(struct tbg_worker *w, unsigned int from, unsigned int to,
 		       void (*fn)(struct tbg_worker *w, struct tbg_conn *c));
-/* But for one, that of which is() is true and that has not moved for the longest; NULL: none. */
+/*
+ * Returns the connection, other than `but`, for which is() is true and whose last
+ * progress is the oldest; NULL: none.
+ */
 struct tbg_conn *tbg_conns_oldest(struct tbg_worker *w, const struct tbg_conn *but,
 				  bool (*is)(const struct tbg_conn *c));
-/* Those that are allocated together: false: there is no such slab. Takes 0.2 ms at most. */
+/*
+ * Shows the connections of one slab. Returns false if there is no such slab. Takes at
+ * most 0.2 ms.
+ */
 bool tbg_conns_slab_show(struct tbg_worker *w, unsigned int slab,
 			 struct tbg_conn_shown ret[TBG_SLAB_CONNS], unsigned int *ret_nr);
-/* Behind all whose turn it is; and not any more. */
+/* Appends the connection to those that wait for a turn; removes it from them. */
 void tbg_conn_turn_await(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_turn_leave(struct tbg_worker *w, struct tbg_conn_active *t);
-/* Gives their turn to the first few. */
+/* Gives a turn to the first few of them. */
 void tbg_conn_turns_take(struct tbg_worker *w);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Time limits of a connection, about once a second, and what ends it before: room
- * for others, and a daemon that drains.
+ * Time limits of a connection, checked about once a second, and other reasons to end
+ * one: memory or slots for other clients, and a draining daemon.
  */
 #include <linux/sockios.h>
 #include <linux/tcp.h>
@@ -17,7 +17,7 @@
 #include "tiers/wire.h"
 #include "client/internal.h"
 
-/* A head, or a body, that does not come. */
+/* The client does not send the rest of a head or a body. */
 static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->active;
@@ -43,7 +43,10 @@ static uint64_t ms_ago(const struct tbg_worker *w, uint64_t ns)
 	return ns < w->now_ns ? (w->now_ns - ns) / 1000000 : 0;
 }
 
-/* Events that BPF has not reported: its ring was full, or the kernel's worker failed with a hit. */
+/*
+ * Returns whether events are pending that BPF has not reported: its ring buffer was
+ * full, or the kernel's worker failed during a hit.
+ */
 static bool has_news(const struct tbg_conn *c)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLIN | POLLRDHUP };
@@ -52,8 +55,9 @@ static bool has_news(const struct tbg_conn *c)
 }
 
 /*
- * The kernel tells a reader of whatever comes, also of a hit: on an idle connection
- * that sock has answered, nobody is to be one until there is something to read.
+ * Lets an idle connection rest after sock has answered on it. While it receives, the
+ * kernel wakes it for every packet, also for hits of sock. A resting one starts to
+ * receive again when there is something to read.
  */
 static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
 {
@@ -71,8 +75,9 @@ static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms
 }
 
 /*
- * The hits of kernel tiers are not seen here: an idle connection may be busy, and
- * one that has asked us for nothing may have had answers. age_ms: since stamp_ms.
+ * Ends an idle connection after its time limit. The daemon does not see hits of the
+ * kernel tiers: a connection that looks idle may be busy, and one without a request to
+ * the daemon may have had answers. age_ms: since stamp_ms.
  */
 static void idle_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
 {
@@ -97,8 +102,8 @@ static void idle_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms
 }
 
 /*
- * A reset that the ring has not told of: up to Linux 6.18 at least, a multishot
- * receive that has just brought more than 32 buffers can miss it.
+ * Returns whether the client has reset the connection. Up to Linux 6.18 at least,
+ * io_uring can miss a reset after a multishot receive that filled more than 32 buffers.
  */
 static bool is_gone(const struct tbg_conn *c)
 {
@@ -108,8 +113,9 @@ static bool is_gone(const struct tbg_conn *c)
 }
 
 /*
- * Whether a client that no send ends for takes anything all the same: a full
- * buffer is written to only when a third of it is free.
+ * Returns whether the client has acknowledged bytes since the last check although no
+ * send has succeeded: a full socket becomes writable only when a third of its buffer is
+ * free.
  */
 static bool client_takes(struct tbg_conn *c)
 {
@@ -124,7 +130,7 @@ static bool client_takes(struct tbg_conn *c)
 	return ret;
 }
 
-/* Our side has ended; it goes when the client has all of it. */
+/* Our side is shut down: closes the connection when the client has all bytes. */
 static void linger_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
 {
 	if (!c->eof && age_ms <= TBG_LINGER_MS)
@@ -158,7 +164,7 @@ void tbg_conn_check(struct tbg_worker *w, struct tbg_conn *c)
 		return;
 	}
 	if (a && !a->ops->waits_client(a))
-		return;			/* it has time limits of its own */
+		return;			/* the answerer has its own time limits */
 	if (a && c->receiving && is_gone(c)) {
 		tbg_conn_kill(w, c);
 		return;
@@ -256,7 +262,7 @@ void tbg_conn_drain(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->state != TBG_CONN_OPEN)
 		return;
-	/* hits that are on their way go first, and the last may just be being pushed */
+	/* hits in progress are sent first; the last one may just be being queued */
 	if (!is_idle(c) || (c->sock >= 0 && !tbg_sock_shut(tbg_conn_sock(w, c))))
 		c->drained = false;
 	else if (c->sock < 0 || c->drained)

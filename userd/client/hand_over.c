@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The connection between the tiers: its word for wire and sock, what wire has not
- * had acknowledged, and its return to wire.
+ * Exchanges a connection with the kernel tiers: its connection word for wire and sock,
+ * take-back of unacknowledged bytes from wire, and give-back to wire.
  *
- * The counts of the idle equation (abi/conn.h) are published here: taken grows when
- * a request's answer is about to be queued whole (that of a file: with its last
- * bytes), written with every byte queued; both are published before the send.
+ * This file publishes the counts of the idle equation (abi/conn.h), always before the
+ * send. `taken` grows when the whole answer to a request is about to be queued (a file:
+ * with its last bytes), `written` with every byte queued.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -43,7 +43,10 @@ void tbg_conn_kernel_resume(struct tbg_worker *w, struct tbg_conn *c)
 	c->shut = false;
 }
 
-/* When its first request comes here, or wire's reply must be taken back. */
+/*
+ * Called when the daemon receives the first request, or when wire's reply must be taken
+ * back.
+ */
 void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->claimed || !w->by_slot || c->state != TBG_CONN_OPEN || tbg_wire_owns(w->s->wire))
@@ -55,7 +58,7 @@ void tbg_conn_claim_slot(struct tbg_worker *w, struct tbg_conn *c)
 	w->by_slot[c->slot] = c;
 }
 
-/* What the client got can't be made good. */
+/* The bytes already sent cannot be completed: resets the connection. */
 static void conn_reset(struct tbg_worker *w, struct tbg_conn *c)
 {
 	tbg_conn_reset_at_close(c);
@@ -91,9 +94,10 @@ bool tbg_conn_give_back(struct tbg_worker *w, struct tbg_conn *c, const uint8_t 
 }
 
 /*
- * Whatever is at hand of a next request: tbg_take_back gives nothing once a byte of
- * its answer is written, be it sent or not. None can be between its word and our
- * send: this thread alone writes to the socket, and never leaves that to the ring.
+ * A next request may already be in progress: tbg_take_back_bytes() returns nothing once
+ * a byte of its answer is counted as written, sent or not. Nothing can happen between
+ * the publication of the word and the send: only this thread writes to the socket, and
+ * never through the ring.
  */
 void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -103,7 +107,7 @@ void tbg_conn_take_back(struct tbg_worker *w, struct tbg_conn *c)
 	if (c->state != TBG_CONN_OPEN)
 		return;
 	c->drained = false;
-	/* a hit of sock would come to stand where the reply does */
+	/* a hit of sock would take the place of the reply in the stream */
 	if (s && !tbg_sock_shut(s)) {
 		tbg_sock_reopen(s);
 		return;

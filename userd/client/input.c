@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bytes in: heads and bodies are eaten in order. While the socket does not take
- * output, input waits (and beyond IN_MAX is not received).
+ * Input: parses heads and bodies in order. While the socket accepts no output, input
+ * waits; more than IN_MAX is not received.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +12,11 @@
 #include "tiers/sock.h"
 #include "client/internal.h"
 
-#define IN_MAX		(64 << 10)	/* received ahead of a slow reader */
+#define IN_MAX		(64 << 10)	/* received ahead for a client that reads slowly */
 #define OUT_FLUSH	(TBG_OUT_BYTES - (64 << 10))
-#define TURN_NS		200000		/* for requests that have come together, */
+#define TURN_NS		200000		/* per turn, for requests received together */
 
-/* Whether the message has a body that must be passed over before answering. */
+/* Returns whether the message has a body that must be received before it is answered. */
 static bool body_follows(const struct tbg_message *m)
 {
 	return m->chunked || m->content_length;
@@ -68,8 +68,8 @@ static bool body_hold(struct tbg_worker *w, struct tbg_conn *c,
 }
 
 /*
- * Told whether or not the body is on its way already (RFC 9110 10.1.1 would
- * let us keep it back then): the answer must not depend on how bytes arrive.
+ * Sent even if the body has begun to arrive. RFC 9110 10.1.1 allows to omit it then,
+ * but the answer must not depend on how the bytes are split into segments.
  */
 static void continue_put(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -80,7 +80,10 @@ static void continue_put(struct tbg_worker *w, struct tbg_conn *c)
 	c->written += sizeof(line) - 1;
 }
 
-/* A whole head at b; denied: by lists. False: stop. */
+/*
+ * Handles the whole head at b. denied: lists deny the client. Returns false if no more
+ * input may be parsed.
+ */
 static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 		      struct tbg_message *m, const uint8_t *b, bool missed, bool denied)
 {
@@ -114,7 +117,7 @@ static bool head_done(struct tbg_worker *w, struct tbg_conn *c,
 	return false;
 }
 
-/* Bytes of a body; *ret_used of them are eaten. False: stop. */
+/* Consumes *ret_used bytes of a body. Returns false if no more input may be parsed. */
 static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		     size_t len, size_t *ret_used)
 {
@@ -141,7 +144,7 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	held = t->held;
 	taken = t->held_len + t->body_taken;
 	t->held = NULL;
-	/* it was whole: a reload may have lowered the limit since */
+	/* the head was accepted, but a reload may have lowered the limit since */
 	p = tbg_message_parse(&m, held, t->held_len, t->held_len + 1, w->path);
 	ok = p == TBG_PARSED_DONE ? tbg_conn_request_answer(w, c, &m, held, taken, false) :
 				    tbg_conn_request_refuse(w, c, 400, NULL, held, t->held_len);
@@ -149,7 +152,10 @@ static bool body_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	return ok;
 }
 
-/* One head, or as much of it as is there. False: no more can be eaten now. */
+/*
+ * Parses one head, or the part that has been received. Returns false if no more input
+ * may be parsed now.
+ */
 static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 		     size_t len, bool missed, bool denied, size_t *ret_used)
 {
@@ -168,8 +174,8 @@ static bool head_eat(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 	p = tbg_message_parse(&m, b, len, tbg_option_now(&w->s->opt.header_max), w->path);
 	if (p == TBG_PARSED_DONE && resumed) {
 		/*
-		 * w->path is the last line's that any connection sent: again, and
-		 * as a reload since may have it.
+		 * w->path belongs to whichever connection was parsed last. Parse again
+		 * to set it, with the limits of a reload.
 		 */
 		m = (struct tbg_message){ 0 };
 		p = tbg_message_parse(&m, b, len, tbg_option_now(&w->s->opt.header_max), w->path);
@@ -216,8 +222,8 @@ bool tbg_conn_may_eat(const struct tbg_conn *c)
 }
 
 /*
- * Whether it is others' turn, once a request has been dealt with. The first look at the
- * clock is behind that, which alone may have taken as long.
+ * Returns whether the turn ends after a request. Its time starts at the first call,
+ * after the first request, which alone may have taken as long.
  */
 static bool turn_ends(struct tbg_worker *w, struct tbg_conn *c, uint64_t *until_ns)
 {
@@ -237,8 +243,8 @@ static bool turn_ends(struct tbg_worker *w, struct tbg_conn *c, uint64_t *until_
 }
 
 /*
- * Deals with as many requests as len bytes hold; how many bytes are done
- * with. fast: the fast grammar may read TBG_REQ_SLACK bytes beyond.
+ * Answers the requests in len bytes and returns the number of bytes consumed. fast:
+ * TBG_REQ_SLACK bytes after them are readable, as the fast grammar requires.
  */
 static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 		       const uint8_t *b, size_t len, bool fast)
@@ -278,7 +284,7 @@ static size_t conn_eat(struct tbg_worker *w, struct tbg_conn *c,
 	return at;
 }
 
-/* Appends to what waits to be eaten. */
+/* Appends to the input that waits to be parsed. */
 static bool in_add(struct tbg_conn *c, const uint8_t *b, size_t len)
 {
 	struct tbg_conn_active *t = tbg_conn_active_get(c);
@@ -355,7 +361,7 @@ bool tbg_conn_input_back(struct tbg_conn *c, const uint8_t *b, size_t len)
 
 	if (!len || !in_add(c, b, len))
 		return !len;
-	memmove(t->in + len, t->in, t->in_len - len);	/* it came before that */
+	memmove(t->in + len, t->in, t->in_len - len);	/* these bytes came first */
 	memcpy(t->in, b, len);
 	return true;
 }
@@ -382,7 +388,7 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 	tbg_conn_take_over(w, c);
 	if (c->claimed && tbg_conn_give_back(w, c, b, n))
 		return;
-	c->claimed = true;	/* without a flow so far, there will be none */
+	c->claimed = true;	/* it had no flow at its first request, so it never gets one */
 	if (t && (t->in_len || !tbg_conn_may_eat(c))) {
 		if (t->answerer)
 			c->stamp_ms = w->now_ms;
@@ -401,8 +407,9 @@ void tbg_conn_receive(struct tbg_worker *w, struct tbg_conn *c,
 }
 
 /*
- * An end that has overtaken data: the kernel tells it as soon as nothing is
- * left to be read, even if more is queued behind hits that are on their way.
+ * Returns whether the end of input is reported too early. With sock, the kernel reports
+ * it as soon as nothing is readable, even if data is still queued after hits in
+ * progress.
  */
 static bool eof_is_early(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -434,7 +441,7 @@ void tbg_conn_eof(struct tbg_worker *w, struct tbg_conn *c)
 		a = answerer_of(c);
 		if (a)
 			a->ops->input(a);
-		return;		/* half-closed: it still gets its answers */
+		return;		/* a half-closed client still gets its answers */
 	}
 	tbg_conn_end(w, c);
 }

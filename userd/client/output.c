@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Answers on their way out. The answers to what one receive brought leave in one
- * send; what the socket does not take waits, and input with it.
+ * Output: the answers to all requests of one receive leave in one send. Bytes that the
+ * socket does not accept are kept, and input waits for them.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -21,12 +21,12 @@
 #include "os/message.h"
 #include "client/internal.h"
 
-#define SLICE_BYTES	(256 << 10)	/* of one sendfile */
-#define ROUNDS_MAX	4		/* sendings of several parts in one turn */
-#define PARTS_BYTES	(64 << 10)	/* of several parts in one sending */
-#define BODY_COPY_MAX	(4 << 10)	/* larger bodies are sent where they lie */
-#define TURN_SEND_NS	300000		/* or for a file, before others have their turn */
-#define LOG_INTERVAL_NS		10000000000ull	/* between two lines of the log */
+#define SLICE_BYTES	(256 << 10)	/* per sendfile call */
+#define ROUNDS_MAX	4		/* sends of several parts per turn */
+#define PARTS_BYTES	(64 << 10)	/* bytes of several parts per send */
+#define BODY_COPY_MAX	(4 << 10)	/* larger bodies are sent without a copy */
+#define TURN_SEND_NS	300000		/* time for a file per turn */
+#define LOG_INTERVAL_NS		10000000000ull	/* between two messages */
 
 void tbg_conn_output_drop(struct tbg_conn_active *t)
 {
@@ -36,7 +36,7 @@ void tbg_conn_output_drop(struct tbg_conn_active *t)
 	t->out = NULL;
 }
 
-/* A line now and then. */
+/* Logs at most one message per interval. */
 static void output_report(const struct tbg_worker *w)
 {
 	static _Atomic uint64_t logged_ns;
@@ -47,7 +47,10 @@ static void output_report(const struct tbg_worker *w)
 		tbg_warn("toboggand: answers that clients do not take have used up an eighth of the memory budget; the slowest clients are cut off: raise --memory, or lower --send-timeout");
 }
 
-/* Clients that have taken nothing for the longest make room for what another one holds. */
+/*
+ * Reserves bytes of the output budget. If it is used up, ends the connections whose
+ * clients have read nothing for the longest.
+ */
 static bool out_room(struct tbg_worker *w, struct tbg_conn *c, size_t bytes)
 {
 	struct tbg_conn *slowest;
@@ -63,7 +66,10 @@ static bool out_room(struct tbg_worker *w, struct tbg_conn *c, size_t bytes)
 	return true;
 }
 
-/* Keeps what the socket did not take, from iov[] at off, behind what is kept. */
+/*
+ * Appends the bytes of iov[] from off on, which the socket did not accept, to the kept
+ * output.
+ */
 static bool out_keep(struct tbg_worker *w, struct tbg_conn *c, const struct iovec *iov,
 		     int nr, size_t off)
 {
@@ -87,7 +93,7 @@ static bool out_keep(struct tbg_worker *w, struct tbg_conn *c, const struct iove
 	for (int i = 0; i < nr; i++) {
 		size_t skip = off < iov[i].iov_len ? off : iov[i].iov_len;
 
-		if (skip < iov[i].iov_len)	/* an empty one may have no address */
+		if (skip < iov[i].iov_len)	/* an empty iovec may have no address */
 			memcpy(t->out + t->out_len, (char *)iov[i].iov_base + skip,
 			       iov[i].iov_len - skip);
 		t->out_len += iov[i].iov_len - skip;
@@ -116,7 +122,7 @@ bool tbg_conn_flush(struct tbg_worker *w, struct tbg_conn *c, const void *body,
 	tbg_conn_word_publish(w, c, c->taken, c->written);
 	flags |= MSG_DONTWAIT | MSG_NOSIGNAL;
 	if (c->active && c->active->out)
-		n = 0;			/* a redirect's: behind the answers before */
+		n = 0;			/* keep the order: earlier output waits, after a redirect */
 	else if (body_len)
 		n = sendmsg(c->fd, &m, flags);
 	else
@@ -140,7 +146,7 @@ bool tbg_conn_flush(struct tbg_worker *w, struct tbg_conn *c, const void *body,
 	return true;
 }
 
-/* Queues a body behind its head. False: the connection broke. */
+/* Queues a body after its head. Returns false if the connection broke. */
 static bool body_add(struct tbg_worker *w, struct tbg_conn *c, const void *b,
 		    size_t len)
 {
@@ -179,7 +185,7 @@ bool tbg_conn_object_put(struct tbg_worker *w, struct tbg_conn *c, const struct 
 				    body_len);
 }
 
-/* The socket's turn for a file: 1 done, 0 later, -1 the connection broke. */
+/* Sends a file for one turn. Returns 1: done, 0: later, -1: the connection broke. */
 static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->active;
@@ -192,7 +198,7 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 		off64_t off = t->fd_off;
 		ssize_t n;
 
-		/* "complete" must not be said of two versions */
+		/* do not complete a body that mixes two versions of the file */
 		if (last && tbg_file_rewritten(w->s->files.roots, t->fd, &t->fd_version))
 			return -1;
 		if (last && !t->parts)
@@ -201,7 +207,7 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 		n = sendfile64(c->fd, t->fd, &off, want);
 		if (n < 0 && would_block(errno))
 			return 0;
-		if (n <= 0)		/* broken, or the file has shrunk */
+		if (n <= 0)		/* the connection broke, or the file has become shorter */
 			return -1;
 		t->fd_off += n;
 		t->fd_left -= n;
@@ -214,7 +220,7 @@ static int file_send(struct tbg_worker *w, struct tbg_conn *c)
 	return !t->fd_left;
 }
 
-/* What comes next of several parts, sent. False: the connection broke. */
+/* Sends the next piece of several parts. Returns false if the connection broke. */
 static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->active;
@@ -223,7 +229,7 @@ static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 	ssize_t n = tbg_parts_read(t->parts, w->out + w->out_len,
 				   room < PARTS_BYTES ? room : PARTS_BYTES, &piece);
 
-	/* short parts are complete without file_send(), which asks this too */
+	/* check here, too: short parts are complete without file_send() */
 	if (n < 0 || (t->fd >= 0 && tbg_file_rewritten(w->s->files.roots, t->fd, &t->fd_version)))
 		return false;
 	w->out_len += n;
@@ -240,7 +246,10 @@ static bool parts_send(struct tbg_worker *w, struct tbg_conn *c)
 	return tbg_conn_flush(w, c, NULL, 0, 0);
 }
 
-/* What is behind the head: 1 done, 0 later, -1 the connection broke. */
+/*
+ * Sends the file or the parts after the head. Returns 1: done, 0: later, -1: the
+ * connection broke.
+ */
 static int rest_send(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->active;
@@ -272,7 +281,7 @@ static void rest_done(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_log_held(w, c);
 }
 
-/* Starts the file or the parts of w->answer behind the head that is queued. */
+/* Starts to send the file or the parts of w->answer, after the queued head. */
 static bool rest_begin(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken)
 {
 	struct tbg_answer *a = &w->answer;
@@ -311,7 +320,10 @@ static bool rest_begin(struct tbg_worker *w, struct tbg_conn *c, uint32_t taken)
 	return true;
 }
 
-/* The head of an answer that is not as the cache has it; false: too long. */
+/*
+ * Queues the head of an answer that differs from the cached one. Returns false if it is
+ * too long.
+ */
 static bool head_put(struct tbg_worker *w, struct tbg_conn *c,
 		     const struct tbg_answer *a)
 {
@@ -349,7 +361,7 @@ bool tbg_conn_answer_put(struct tbg_worker *w, struct tbg_conn *c, uint32_t take
 
 	if (persist == TBG_PERSIST_NOT && tbg_conn_active_get(c))
 		c->active->close_after = true;
-	/* a large body is sent, and the counts published, within body_add() */
+	/* for a large body, body_add() sends and publishes the counts */
 	if (!rest)
 		c->taken += taken;
 	if (a->hit && !a->partial) {
@@ -376,7 +388,7 @@ bool tbg_conn_answer_put(struct tbg_worker *w, struct tbg_conn *c, uint32_t take
 	return !rest || rest_begin(w, c, taken);
 }
 
-/* Small ones are cheaper copied, and sent as one: w->out is empty. */
+/* Copies small pieces into w->out, which is empty: one send() is cheaper than sendmsg(). */
 static ssize_t iov_send(struct tbg_worker *w, int fd, struct iovec *iov, int nr,
 			size_t len)
 {
@@ -402,7 +414,7 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 
 	if (!tbg_conn_flush(w, c, NULL, 0, MSG_MORE))
 		return -EPIPE;
-	if (c->active->out) {		/* an earlier answer is still on its way */
+	if (c->active->out) {		/* an earlier answer is not sent yet */
 		tbg_conn_poll(w, c);
 		return -EAGAIN;
 	}
@@ -421,7 +433,7 @@ ssize_t tbg_conn_write(struct tbg_worker *w, struct tbg_conn *c,
 	return n;
 }
 
-/* Pending output: 1 all out, 0 later, -1 broken. */
+/* Sends pending output. Returns 1: all sent, 0: later, -1: the connection broke. */
 static int out_send(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_conn_active *t = c->active;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reports each request to the log and to monitoring: once, whichever way it
- * ended. Called when an answer is queued, or its last byte is out.
+ * Reports each request exactly once to the log and to monitoring, however it ends.
+ * Called when an answer is queued or its last byte has been sent.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -16,7 +16,7 @@
 #include "site/forwarded.h"
 #include "client/internal.h"
 
-#define STATUS_LEFT	499		/* in the log: its client left before the answer */
+#define STATUS_LEFT	499		/* logged if the client left before the answer */
 
 const struct sockaddr_storage *tbg_conn_peer(struct tbg_conn *c)
 {
@@ -64,7 +64,7 @@ const struct tbg_endpoints *tbg_conn_endpoints(struct tbg_conn *c)
 	return c->endpoints;
 }
 
-/* The log's record of a file, once the number of bytes sent is known. */
+/* The log record of a file, written when the number of bytes sent is known. */
 struct tbg_unlogged {
 	unsigned int status;
 	enum tbg_metric_method method;
@@ -75,7 +75,7 @@ struct tbg_unlogged {
 	char req[];
 };
 
-/* When the request that is answered now began to arrive. */
+/* Returns when the current request began to arrive, and forgets it. */
 static uint64_t begin_take(const struct tbg_worker *w, struct tbg_conn *c)
 {
 	uint64_t ret = c->active ? c->active->begin_ns : 0;
@@ -85,17 +85,17 @@ static uint64_t begin_take(const struct tbg_worker *w, struct tbg_conn *c)
 	return ret ?: w->now_ns;
 }
 
-/* Bytes of the answer that is noted now: body of them, and head and framing. */
+/* Returns the bytes sent for the answer that is logged now: body, head and framing. */
 static uint64_t sent_take(struct tbg_conn *c, uint64_t body)
 {
 	uint32_t more = c->written - c->noted - (uint32_t)body;
 
 	c->noted = c->written;
-	/* of an answer that has not begun, nothing */
+	/* negative: the answer has not begun */
 	return more > INT32_MAX ? body : body + more;
 }
 
-/* Each request once, whichever way it ended: for monitoring, and for the log. */
+/* Reports one request to monitoring and to the log. */
 static void request_note(struct tbg_worker *w, uint32_t vhost, const struct tbg_site *site,
 			 enum tbg_metric_method method, struct tbg_log_record *r)
 {
@@ -119,7 +119,7 @@ void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c)
 	r.second = time(NULL);
 	r.took_ns = tbg_mono_ns() - u->begin_ns;
 	r.sent = sent_take(c, r.body);
-	/* by its head: a reload may have taken the sites of its begin */
+	/* find the site by the head: a reload may have freed the sites of its start */
 	request_note(w, u->vhost, w->sites->logs ? tbg_forwarded_site(w->sites, r.req, r.req_len) :
 		     w->sites->fallback, u->method, &r);
 	free(u);

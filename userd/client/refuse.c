@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Clients that may not ask: a list denies them, or they are beyond a limit. All of them
- * get what --deny-answer says, are counted by the reason, and have a line in the log, also
- * where no byte is answered. Called by input.c and answer.c.
+ * Refuses clients that a list denies or that exceed a limit. --deny-answer selects the
+ * response. Each refusal is counted by its reason and logged, also if no byte is sent.
+ * Called by input.c and answer.c.
  */
 #include "client/clients.h"
 #include "client/connection.h"
@@ -13,7 +13,7 @@
 #include "tiers/tcb.h"
 #include "tiers/wire.h"
 
-#define STATUS_DROPPED	444		/* in the log: reset, without an answer */
+#define STATUS_DROPPED	444		/* logged after a reset without an answer */
 #define SECOND_NS	1000000000ull
 
 static enum tbg_deny_answer answer_of(const struct tbg_worker *w, enum tbg_refusal by)
@@ -60,7 +60,10 @@ static bool client_address(struct tbg_conn *c, struct tbg_prefix *ret)
 	return peer && tbg_prefix_of((const void *)peer, ret);
 }
 
-/* The listener of a connection to this address: its own, or any address of the family. */
+/*
+ * Returns the index of the listener of a connection to this address: an exact match, or
+ * the wildcard address of its family; listen_nr: none.
+ */
 static unsigned int listener_of(const struct tbg_options *o, const struct sockaddr_storage *at)
 {
 	const struct sockaddr_in6 *own6 = (const void *)at;
@@ -83,7 +86,10 @@ static unsigned int listener_of(const struct tbg_options *o, const struct sockad
 	return ret;
 }
 
-/* Whether the list of its listener denies it; one that cannot be told, if any has a list. */
+/*
+ * Returns whether the list of its listener denies the client. If any listener has a
+ * list, a connection whose listener is unknown is denied.
+ */
 static bool listener_denies(struct tbg_worker *w, struct tbg_conn *c)
 {
 	const struct tbg_options *o = &w->s->opt;
@@ -150,7 +156,7 @@ bool tbg_conn_admit(struct tbg_worker *w, struct tbg_conn *c)
 		return true;
 	tbg_client_leave(w->s->clients, c->client);
 	c->client = NULL;
-	/* what the kernel tiers know of it is as for any answer of ours */
+	/* take over what the kernel tiers know of it, as before any answer of the daemon */
 	tbg_conn_claim_slot(w, c);
 	tbg_conn_take_over(w, c);
 	c->claimed = true;

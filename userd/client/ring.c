@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A connection's operations of the ring and what their completions mean for it: receive
- * into buffers that the kernel picks, wait for room in its socket, wait for a moment.
- * The worker's rounds call the completions; nothing else of a connection knows the ring.
+ * The io_uring operations of a connection and their completions: receive into buffers
+ * that the kernel selects, wait until its socket is writable, wait for a time. The
+ * worker's rounds dispatch the completions. No other file of this folder uses the ring.
  */
 #include <assert.h>
 #include <errno.h>
@@ -16,11 +16,11 @@
 #include "serve/worker.h"
 #include "tiers/sock.h"
 
-#define BUFFERS		512		/* power of two */
+#define BUFFERS		512		/* must be a power of two */
 #define BUFFER_BYTES	TBG_REQ_MAX
 #define BUFFER_STRIDE	sizeof(struct tbg_head)
 #define GROUP		0
-#define WAIT_MS		2		/* for what the kernel still has in its queues */
+#define WAIT_MS		2		/* until data queued in the kernel becomes readable */
 
 int tbg_conn_buffers_open(struct tbg_worker *w)
 {
@@ -70,7 +70,6 @@ void tbg_conn_recv_arm(struct tbg_worker *w, struct tbg_conn *c)
 	c->ops++;
 }
 
-/* Cancels what is under way; completions come all the same. */
 void tbg_conn_recv_stop(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct io_uring_sqe *sqe;
@@ -112,7 +111,7 @@ void tbg_conn_recv_event(struct tbg_worker *w, const struct io_uring_cqe *cqe)
 		   c->state != TBG_CONN_CLOSING) {
 		if (c->state == TBG_CONN_LINGER && !c->receiving)
 			tbg_conn_recv_arm(w, c);
-		else		/* 6.1 stops for want of buffers alone: there may be no room */
+		else		/* Linux 6.1 stops only for lack of buffers; input may be full */
 			tbg_conn_recv(w, c);
 	} else if (cqe->res || c->state == TBG_CONN_CLOSING) {
 		c->eof = true;

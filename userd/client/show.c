@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A connection as `toboggan connections` shows it. Called by the worker, for another
- * thread. Must change nothing: what is not known of the connection is asked of its
- * socket, and not kept.
+ * Describes a connection for `toboggan connections`. Called by the worker for another
+ * thread. Must change nothing: unknown addresses are read from the socket and not kept.
  */
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -41,7 +40,7 @@ static const char *state_text(const struct tbg_conn *c)
 	if (t->out || t->fd >= 0 || t->parts)
 		return "sending";
 	if (t->answerer)
-		return "upstream";	/* or a program, or a module */
+		return "upstream";	/* or a CGI program, or a module */
 	if (t->aside || t->turn_over)
 		return "preparing";
 	if (t->in_body)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The connections of a worker: their memory, in slabs that are never given back, and the
- * list of those that have more to do than one turn allows.
+ * The connections of a worker: their memory, in slabs that are never freed, and the
+ * list of connections that need more than one turn.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "os/limits.h"
 #include "serve/worker.h"
 
-#define TURNS_MAX	4		/* of connections with more to do, in a round */
+#define TURNS_MAX	4		/* turns of such connections in one round */
 
 struct tbg_conn *tbg_conn_alloc(struct tbg_worker *w)
 {
@@ -37,7 +37,7 @@ struct tbg_conn *tbg_conn_alloc(struct tbg_worker *w)
 	return c;
 }
 
-/* Room goes to another worker whose clients wait, before our own: in turn. */
+/* Lets another worker accept if its clients wait, round robin, before this one does. */
 static bool room_pass_on(const struct tbg_worker *w)
 {
 	uint64_t one = 1;
@@ -61,7 +61,7 @@ void tbg_conn_free(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_conn_limit_conn_put();
 	tbg_stat_add(&w->stats.closed, 1);
 	tbg_stat_add(&w->stats.connections, -1);
-	/* not now: the caller may still look at c, which would be another's */
+	/* deferred: the caller may still read c, which a new connection would reuse */
 	w->room_made |= !room_pass_on(w);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which of wire's replies are overdue, and which connection sends what is left of each.
- * Called by the worker's rounds on each tick; the bytes are tiers/take_back.c's.
+ * Finds overdue replies of wire and the connections that must send the rest of each.
+ * Called by the worker at each tick; tiers/take_back.c supplies the bytes.
  */
 #include "client/take_back.h"
 
@@ -11,7 +11,7 @@
 
 #define OVERDUE_MS 200
 
-/* When the reply left, if that is overdue; or 0. */
+/* Returns the time at which the reply was sent if it is overdue, or 0. */
 static uint32_t overdue(const struct tbg_conn_word *word, uint32_t now_ms)
 {
 	uint32_t sent_ms = __atomic_load_n(&word->sent_ms, __ATOMIC_RELAXED);
@@ -20,9 +20,9 @@ static uint32_t overdue(const struct tbg_conn_word *word, uint32_t now_ms)
 }
 
 /*
- * Whether slot's reply is nobody's to send, and then it is forgotten: the client
- * has reset the connection, say. The slot may be another flow's by now: not what
- * that one has sent since.
+ * Forgets the reply of a slot that no connection waits for, for example after a reset
+ * by the client. The slot may belong to another flow by now, so a newer reply is left
+ * alone.
  */
 static bool is_vain(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms)
 {
@@ -34,9 +34,10 @@ static bool is_vain(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms)
 }
 
 /*
- * Whether the reply has been tried in vain so lately that it is left alone. One that
- * nobody acknowledges and that the socket has sent past never comes back; each try is two
- * system calls of this worker, at each tick of each.
+ * Returns whether recent attempts for this reply were in vain, so that the next one
+ * must wait. A reply that is never acknowledged, and after which the socket has sent
+ * more, cannot be taken back; each attempt costs every worker two system calls per
+ * tick.
  */
 static bool is_hopeless(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms, uint32_t now_ms)
 {
@@ -68,7 +69,7 @@ void tbg_take_back_tick(struct tbg_worker *w)
 		if (!sent_ms || is_hopeless(w, slot, sent_ms, now_ms) ||
 		    (!w->by_slot[slot] && is_vain(w, slot, sent_ms)))
 			continue;
-		/* connections that never missed are not known by slot */
+		/* connections that have never missed have no known slot yet */
 		if (!w->by_slot[slot] && !claimed) {
 			tbg_conns_each(w, tbg_conn_claim_slot);
 			claimed = true;
