@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The chain of chunks that a body is received into and sent from, while it grows.
- * Any thread that holds a reference; only its fetch adds to it.
+ * A body that is sent while it is being received. Any thread with a reference may read
+ * it; only its fetch appends.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Two parts are of one representation if they have the same strong entity tag
- * and size (RFC 9110 15.3.7.3); no date is strong enough for us. One stretch of
- * bytes is kept: what a part does not join takes its place.
+ * Two parts belong to one representation if they have the same strong entity tag and
+ * size (RFC 9110 15.3.7.3). Dates are never accepted as strong validators. One
+ * contiguous range is kept; a part that does not join it replaces it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ uint64_t tbg_partial_from(const struct tbg_stored *s)
 	return s->directives.status == 206 ? s->directives.range_from : 0;
 }
 
-/* The strong entity tag of field lines. False: they have none. */
+/* Finds a strong entity tag in field lines. Returns false if there is none. */
 static bool strong_tag(const char *fields, size_t len, struct tbg_slice *ret)
 {
 	return tbg_field_find(fields, len, "ETag", ret) && ret->len > 1 &&
@@ -63,7 +63,7 @@ bool tbg_partial_joins(const struct tbg_stored *partial, const struct tbg_respon
 	return true;
 }
 
-/* Appends len bytes of from, or all that it has, from the offset skip on. */
+/* Appends len bytes of `from`, or all if it has fewer, starting at offset skip. */
 static bool chain_append(struct tbg_byte_chain *to, const struct tbg_byte_chain *from,
 			 uint64_t skip, uint64_t len)
 {
@@ -91,7 +91,7 @@ struct tbg_byte_chain *tbg_partial_join(const struct tbg_stored *partial,
 			       const struct tbg_byte_chain *more)
 {
 	uint64_t from = partial->directives.range_from;
-	bool first = from <= t->range_from;	/* the stored one begins */
+	bool first = from <= t->range_from;	/* the stored part comes first */
 	uint64_t skip = first ? from + partial->directives.range_len - t->range_from
 			      : t->range_from + t->range_len - from;
 	struct tbg_byte_chain *ret = tbg_byte_chain_new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pending fetches: one request asks for what others wait for. Called by transfers
- * before they ask a server, and when they are done.
+ * Pending fetches: one request fetches, others wait for its response. Called by
+ * transfers before they ask a server and when they are done.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@
 #include "store/responses.h"
 #include "store/internal.h"
 
-#define PASS_NS		(120 * 1000000000ull)	/* of not waiting for a URI */
+#define PASS_NS		(120 * 1000000000ull)	/* time without waiting for a URI */
 
 /*
- * Whether a fetch under way is likely to answer the request: what is known of
- * the URI's Vary (from the newest variant) must not tell them apart.
+ * Returns whether a fetch in progress probably answers the request: the newest
+ * variant's Vary must not distinguish them.
  */
 static bool pending_fits(const struct tbg_pending_fetch *f, const struct tbg_lines *secondary)
 {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One table, one lock, held for a lookup or a few pointers; bodies are read
- * outside it. What has not been asked for the longest goes first, but for what
- * was asked for often: that has its turn again, with half of the merit.
+ * One table with one lock, which is held for a lookup or a few pointer updates; bodies
+ * are read without it. The least recently used entry is evicted first. One that was
+ * used often is spared: it becomes the most recent again, with half of its count.
  *
- * No withdrawal is lost between a fetch and its storing: a fetch remembers how
- * many withdrawals there had been when its request was sent, and what was
- * withdrawn since is not stored (tbg_store_put()). Nor is one lost by the kernel
- * tiers: what is stored and what they know change in one critical section. The
- * locks of cache/objects.c are taken within ours, never the other way round.
+ * No withdrawal is lost during a fetch: the fetch remembers the number of withdrawals
+ * at the time of its request, and tbg_store_put() refuses a URI that was withdrawn
+ * since. No withdrawal is lost by the kernel tiers: stored responses and their objects
+ * change in one critical section. The locks of cache/objects.c are taken while this
+ * lock is held, never the other way round.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -24,10 +24,10 @@
 #include "store/responses.h"
 #include "store/internal.h"
 
-#define VARIANTS_MAX	64		/* of a URI; the oldest goes */
-#define SPARED_MAX	1024		/* before one goes in any case: it takes time */
-#define OVERHEAD	512		/* of a stored response, about */
-#define REPLACE_NS	1000000000ull	/* between an object's giving way and the next */
+#define VARIANTS_MAX	64		/* per URI; the oldest is dropped */
+#define SPARED_MAX	1024		/* per eviction, to limit its duration */
+#define OVERHEAD	512		/* estimate of memory per stored response */
+#define REPLACE_NS	1000000000ull	/* minimum time between two replacements of objects */
 
 static bool varies_by_encoding(const char *head, size_t len)
 {
@@ -200,7 +200,7 @@ static uint64_t bytes_of(const struct tbg_stored *one)
 	return OVERHEAD + one->head_len + one->secondary_len + one->vary_len + one->body->room;
 }
 
-/* Withdraws one of its objects from the kernel tiers, if that has not happened. */
+/* Withdraws one of its objects from the kernel tiers, unless that has already happened. */
 static void object_drop(struct tbg_stored *one, struct tbg_object **at)
 {
 	struct tbg_object *o = *at;
@@ -260,7 +260,7 @@ void tbg_store_entry_free(struct tbg_store *s, struct entry *e)
 	free(e);
 }
 
-/* Whether the kernel tiers have answered with any since this was asked last. */
+/* Returns whether the kernel tiers have used any variant since the last call. */
 static bool asked_in_kernel(struct entry *e)
 {
 	struct tbg_stored *one;
@@ -275,7 +275,10 @@ static bool asked_in_kernel(struct entry *e)
 	return ret;
 }
 
-/* Whether it stays for now. What nobody asks for any more does not for long. */
+/*
+ * Returns whether the entry stays for now. Halving the count limits how long an unused
+ * entry stays.
+ */
 static bool spared(struct entry *e)
 {
 	bool often = e->asked > 1;
@@ -284,7 +287,7 @@ static bool spared(struct entry *e)
 	return asked_in_kernel(e) || often;
 }
 
-/* Its variants go from the oldest on, but for the newest. */
+/* Drops its variants from the oldest on, except for the newest. */
 static void variants_trim(struct tbg_store *s, struct entry *e)
 {
 	while (s->used > s->budget && e->nr > 1) {
@@ -323,7 +326,10 @@ void tbg_store_room_make(struct tbg_store *s, const struct entry *keep)
 	}
 }
 
-/* The whole, then what its Vary has chosen, then the most recent Date (4.1). */
+/*
+ * Order of preference: complete responses, then those selected by Vary, then the most
+ * recent Date (4.1).
+ */
 static bool better(const struct tbg_response_directives *one,
 		   const struct tbg_response_directives *other)
 {
@@ -333,7 +339,7 @@ static bool better(const struct tbg_response_directives *one,
 						  one->date_s > other->date_s;
 }
 
-/* A request's secondary key, and the Vary that it is made by. */
+/* A request's secondary key, and the stored response whose Vary it was made from. */
 struct selection {
 	const char *req;
 	size_t req_len;
@@ -342,8 +348,8 @@ struct selection {
 };
 
 /*
- * Whether what it is selects `one`. Variants of a URI have the same Vary, so that its key
- * is made once, and not for each: a client can have made many.
+ * Returns whether a request selects `one`. Variants of a URI usually have the same
+ * Vary, so the key is made once and reused: a client can have caused many variants.
  */
 static bool selects(struct selection *q, const struct tbg_stored *one)
 {
@@ -467,7 +473,7 @@ uint64_t tbg_store_seq(struct tbg_store *s)
 	return seq;
 }
 
-/* Whether a URI's text, with its Accept-Encoding or without, identifies one variant. */
+/* Returns whether URI and Accept-Encoding identify one variant. */
 static bool told_apart(const struct entry *e)
 {
 	const struct tbg_stored *one = LIST_FIRST(&e->variants);
@@ -495,7 +501,10 @@ static void variant_enter(struct tbg_store *s, struct entry *e,
 	atomic_fetch_sub(&s->outside, one->body->room);
 	one->entry = e;
 	LIST_INSERT_HEAD(&e->variants, one, link);
-	/* now other fields of the request decide */
+	/*
+	 * other fields of the request now select the variant, which the kernel tiers
+	 * cannot do
+	 */
 	if (!told_apart(e))
 		for (other = LIST_NEXT(one, link); other; other = LIST_NEXT(other, link))
 			objects_drop(other);
@@ -505,7 +514,7 @@ static void variant_enter(struct tbg_store *s, struct entry *e,
 	s->responses++;
 }
 
-/* Is there more than a part already? */
+/* Returns whether a complete response is already stored in place of a partial one. */
 static bool whole_there(const struct entry *e, const struct tbg_stored *partial)
 {
 	const struct tbg_stored *one;
@@ -541,9 +550,9 @@ bool tbg_store_put(struct tbg_store *s, const struct tbg_uri *u,
 }
 
 /*
- * Where its object of that key has its place; NULL: nowhere. Who writes
- * Accept-Encoding in ever new ways must not turn out the objects of the others:
- * of those that live, the one least asked for gives way, and seldom.
+ * Returns the slot for its object of that key; NULL: none. A client that varies
+ * Accept-Encoding endlessly must not evict the objects of others: only the least used
+ * live object is replaced, at most once per REPLACE_NS.
  */
 static struct tbg_object **object_place(struct tbg_stored *one,
 					const struct tbg_key *key, uint64_t now_ns)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Writes and reads go through the page cache and are as large as what a receive
- * brings: none waits for a disk unless memory is short.
+ * Reads and writes use the page cache and are as large as one receive, so they wait for
+ * a disk only if memory is short.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 #define ROOM_FIRST 4096
 #define TOTAL_FAILED "toboggand: body-folder %s: %s: the bodies that are held have reached --body-total; requests with more are answered with 503"
-#define LOG_INTERVAL_NS	   10000000000ull	/* between two lines of the log */
+#define LOG_INTERVAL_NS	   10000000000ull	/* between two messages */
 
 static _Atomic uint64_t total, total_max = UINT64_MAX;
 
@@ -82,7 +82,10 @@ static int memory_add(struct tbg_spool *s, const uint8_t *b, size_t len)
 	return 0;
 }
 
-/* Without a name from the begin, or, where that cannot be, soon without one. */
+/*
+ * Opens an unnamed file, or, where O_TMPFILE is not supported, a named one that is
+ * unlinked at once.
+ */
 static int file_open(const char *folder)
 {
 	char name[4096];
@@ -100,7 +103,7 @@ static int file_open(const char *folder)
 	return fd;
 }
 
-/* Its requests are refused; a line is logged now and then with the reason. */
+/* Logs the reason at most once per interval. The requests are refused. */
 static int file_failed(const struct tbg_spool *s, int err)
 {
 	static _Atomic uint64_t logged_ns;
@@ -156,7 +159,7 @@ void tbg_spool_empty(struct tbg_spool *s)
 	atomic_fetch_sub(&total, s->held);
 	s->held = 0;
 	if (s->fd >= 0 && ftruncate(s->fd, 0))
-		return;		/* what is in it is written over */
+		return;		/* old content is overwritten */
 }
 
 ssize_t tbg_spool_read(const struct tbg_spool *s, uint64_t off, uint8_t *b,
@@ -176,5 +179,5 @@ ssize_t tbg_spool_read(const struct tbg_spool *s, uint64_t off, uint8_t *b,
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
-	return n ?: -EIO;	/* shorter than it was written */
+	return n ?: -EIO;	/* the file is shorter than what was written */
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is stored goes before its time: an unsafe request, a purge by path, host or
- * tag. The kernel's objects of it are dropped with it.
+ * Withdrawal: removes stored responses before they expire, after an unsafe request or a
+ * purge by path, host or tag. Objects of the kernel tiers made from them are dropped,
+ * too.
  */
 #include <pthread.h>
 #include <string.h>
@@ -52,7 +53,7 @@ void tbg_store_drop(struct tbg_store *s, const struct tbg_uri *u,
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* lock held */
+/* Called with the lock held. */
 static unsigned int withdraw(struct tbg_store *s, const struct tbg_uri *u, uint64_t hash)
 {
 	struct entry *e = tbg_store_entry_like(LIST_FIRST(&s->buckets[hash % BUCKETS]), u, hash);
@@ -94,7 +95,7 @@ bool tbg_store_withdraw_own(struct tbg_store *s, const struct tbg_uri *u, uint64
 	return first;
 }
 
-/* What is to go, and what is asked for: a path, a host or a tag. */
+/* The criterion of a purge and its argument: a path, a host or a tag. */
 struct pick {
 	bool (*takes)(const struct entry *e, const struct pick *p);
 	const char *text;
@@ -106,7 +107,7 @@ static bool takes_all(const struct entry *e, const struct pick *p)
 	return true;
 }
 
-/* Its path decoded, without the query; negative: it is none. */
+/* Decodes the entry's path, without the query. Negative: it is not valid. */
 static int path_of(const struct entry *e, char ret[TBG_TARGET_MAX + 1])
 {
 	return tbg_target_path(e->uri + e->path_off, e->len - e->path_off, ret);
@@ -128,7 +129,7 @@ static bool takes_below(const struct entry *e, const struct pick *p)
 	return n >= 0 && (size_t)n >= p->len && !memcmp(path, p->text, p->len);
 }
 
-/* Whether an authority is of that host, with any port or none. */
+/* Returns whether an authority names that host, with or without a port. */
 static bool host_is(const char *authority, size_t len, const struct pick *p)
 {
 	if (len < p->len || strncasecmp(authority, p->text, p->len))
@@ -186,7 +187,7 @@ static unsigned int purge(struct tbg_store *s, const struct pick *p)
 	unsigned int nr = 0;
 
 	pthread_mutex_lock(&s->lock);
-	/* fetches under way are of unknown path here: none of them is stored */
+	/* the paths of fetches in progress are unknown here, so none of them is stored */
 	change_log(s, 0);
 	s->all_changed = s->changes;
 	for (e = TAILQ_FIRST(&s->entries); e; e = older) {
