@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One list of what is to be made, in order, with those who wait for each; what is made
- * is theirs. The threads begin with the first task, after privileges are dropped, and
- * last as long as the process.
+ * A queue of jobs, each with the tasks that wait for it; these share its result. The
+ * threads start with the first job, after privileges are dropped, and run as long as
+ * the process.
  */
 #include "serve/aside.h"
 
@@ -24,16 +24,16 @@
 #define THREADS	 2
 #define PRIORITY 10
 
-/* One who waits. */
+/* A request for a job's result. */
 struct tbg_aside_task {
-	struct tbg_mail mail;		/* first: see on_mail() */
+	struct tbg_mail mail;		/* first: on_mail() casts */
 	struct tbg_aside *a;
 	struct tbg_mailbox *mailbox;
 	void (*fn)(void *reader, void *arg);
 	void *arg;
-	struct job *job;		/* NULL: it is made */
+	struct job *job;		/* NULL: done */
 	struct tbg_made *made;		/* NULL: not yet */
-	LIST_ENTRY(tbg_aside_task) link;	/* for the same */
+	LIST_ENTRY(tbg_aside_task) link;	/* in the list of the job's tasks */
 };
 
 struct job {
@@ -47,7 +47,7 @@ struct tbg_aside {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	bool running;
-	TAILQ_HEAD(, job) jobs;		/* the oldest first */
+	TAILQ_HEAD(, job) jobs;		/* oldest first */
 };
 
 void tbg_want_free(struct tbg_want *w)
@@ -60,7 +60,7 @@ void tbg_want_free(struct tbg_want *w)
 	*w = (struct tbg_want){ .fd = -1 };
 }
 
-/* a->lock held */
+/* Called with a->lock held. */
 static void made_put(struct tbg_made *m)
 {
 	if (!m || --m->refs)
@@ -81,7 +81,7 @@ static bool want_same(const struct tbg_want *a, const struct tbg_want *b)
 	       !strcmp(a->name, b->name) && !strcmp(a->title, b->title);
 }
 
-/* In a thread; without the lock */
+/* Called in a thread, without the lock. */
 
 static void coding_make(struct tbg_made *m)
 {
@@ -157,9 +157,9 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
-/* The callers' side */
+/* Functions for callers */
 
-/* a->lock held. One thread is enough. */
+/* Called with a->lock held. Succeeds if at least one thread runs. */
 static bool threads_start(struct tbg_aside *a)
 {
 	sigset_t all, old;
@@ -234,7 +234,7 @@ struct tbg_aside_task *tbg_aside_begin(struct tbg_aside *a, struct tbg_want *wan
 	return NULL;
 }
 
-/* What nobody waits for is not begun. */
+/* A job without tasks is not started. */
 static void task_unlink(struct tbg_aside_task *t)
 {
 	LIST_REMOVE(t, link);

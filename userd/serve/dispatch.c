@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The order of things: method, expectation, cache, file. Paths are canonical
- * when they come here; what a path may reach is decided by openat2 in files/files.c.
+ * The order of checks: method, expectation, cache, file. Paths are canonical here;
+ * openat2() in files/files.c decides which files a path may reach.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -70,8 +70,8 @@ struct tbg_object *tbg_route_variant(const struct tbg_server *s,
 }
 
 /*
- * A tunnel is never ours to open, nor a TRACE to send on with its secrets; an
- * OPTIONS may be meant for us (RFC 9110 7.6.2).
+ * Refuses to open tunnels, and to forward TRACE, which would reveal credentials.
+ * OPTIONS with Max-Forwards 0 is for this server (RFC 9110 7.6.2).
  */
 bool tbg_route_hands_over(const struct tbg_location *location,
 			  const struct tbg_message *m)
@@ -139,8 +139,8 @@ static char *escape_put(char *at, unsigned char c)
 }
 
 /*
- * The same path with a slash, as a reference without scheme and host: it
- * begins with exactly one slash, so that it never names another host.
+ * Makes a Location for the same path with a final slash. It has no scheme and no host,
+ * and begins with exactly one slash, so it never names another host.
  */
 static void location_make(const struct tbg_ask *ask, char *ret)
 {
@@ -163,7 +163,7 @@ static void location_make(const struct tbg_ask *ask, char *ret)
 
 		if (c < 0x80)
 			*at++ = c;
-		else			/* UTF-8 as the client has it */
+		else			/* UTF-8 in the client's request */
 			at = escape_put(at, c);
 	}
 	*at = 0;
@@ -204,7 +204,7 @@ static void object_release(void *object)
 	tbg_object_put(object);
 }
 
-/* What the parts are read from outlives the answer; fd stays the sender's. */
+/* Makes the parts own their source, so that it outlives the answer. fd remains the sender's. */
 static void parts_own(struct tbg_answer *ret, struct tbg_parts *p)
 {
 	p->fd = ret->fd;
@@ -214,12 +214,12 @@ static void parts_own(struct tbg_answer *ret, struct tbg_parts *p)
 	ret->heap = NULL;
 	if (!ret->object)
 		return;
-	tbg_object_get(ret->object);	/* ret's own still makes the head */
+	tbg_object_get(ret->object);	/* ret keeps its own reference, to make the head */
 	p->owner = ret->object;
 	p->release = object_release;
 }
 
-/* Several parts, of a representation with this tag. False: no memory. */
+/* Prepares several parts of a representation with this tag. Returns false without memory. */
 static bool answer_parts(struct tbg_answer *ret, const struct tbg_ranges *ranges,
 			 const struct tbg_slice *type, const struct tbg_slice *tag)
 {
@@ -271,7 +271,7 @@ void tbg_answer_range(const struct tbg_ask *ask, struct tbg_answer *ret, uint64_
 	ret->partial = true;
 }
 
-/* A range of what is stored; its head is made of the stored one. */
+/* Applies Range to a cached object. The new head is made from the cached one. */
 static void object_range(const struct tbg_ask *ask, struct tbg_object *o,
 			 struct tbg_answer *ret)
 {
@@ -291,8 +291,8 @@ static void object_range(const struct tbg_ask *ask, struct tbg_object *o,
 }
 
 /*
- * The object that answers, referenced: of a resource with variants, the one that
- * the client wants, or identity while that is not to be had.
+ * Returns the object that answers, with a reference. If the resource has variants: the
+ * one that the client prefers, or identity while it cannot be made.
  */
 static struct tbg_object *object_wanted(const struct tbg_server *s,
 					const struct tbg_ask *ask,
@@ -311,7 +311,10 @@ static struct tbg_object *object_wanted(const struct tbg_server *s,
 	return tbg_route_variant(s, key, o, e, now_ns, ask->warms);
 }
 
-/* Whose answer a cached one is: of a folder, its first index file's (index_answer()). */
+/*
+ * Returns the location of a cached answer: for a folder, that of its first index file
+ * (see index_answer()).
+ */
 static const struct tbg_location *location_cached(const struct tbg_ask *ask,
 						  const struct tbg_location *l)
 {
@@ -358,7 +361,7 @@ bool tbg_route_takes(uint8_t method)
 	       method == TBG_METHOD_OPTIONS;
 }
 
-/* allow: NULL where nobody here knows. */
+/* allow: NULL if the methods are not known here. */
 static void answer_options(const struct tbg_ask *ask, const char *allow, struct tbg_answer *ret)
 {
 	tbg_answer_error(ret, 204, ask->persist);
@@ -368,7 +371,7 @@ static void answer_options(const struct tbg_ask *ask, const char *allow, struct 
 	ret->reply.allow = allow;
 }
 
-/* What the method alone decides; false: go on. */
+/* Answers requests that the method alone decides. Returns false for all others. */
 static bool answer_method(const struct tbg_ask *ask, struct tbg_answer *ret)
 {
 	if (ask->method == TBG_METHOD_OTHER) {
@@ -390,7 +393,7 @@ static bool answer_method(const struct tbg_ask *ask, struct tbg_answer *ret)
 	return true;
 }
 
-/* What the location has to add to an answer that is not as the cache has it. */
+/* Adds the location's fields or error page to an answer that differs from the cached one. */
 static void location_apply(const struct tbg_server *s,
 			   const struct tbg_location *location,
 			   struct tbg_answer *ret)
@@ -405,7 +408,10 @@ static void location_apply(const struct tbg_server *s,
 	r->fields = ret->fields;
 }
 
-/* What a handler is not given; or a reload has changed what answers meanwhile. */
+/*
+ * Refuses requests that handlers do not get. Also reached if a reload has changed the
+ * handler meanwhile: 503.
+ */
 static void answer_refusal(const struct tbg_ask *ask, struct tbg_answer *ret)
 {
 	unsigned int status = 503;
@@ -423,7 +429,7 @@ static void answer_refusal(const struct tbg_ask *ask, struct tbg_answer *ret)
 		ret->reply.allow = TBG_ALLOW_ALL;
 }
 
-/* *location: the path's; changed to that of the index file that answers. */
+/* *location: that of the path; changed to that of the index file that answers. */
 static void route(const struct tbg_server *s, const struct tbg_ask *ask,
 		  const struct tbg_location **location, struct tbg_answer *ret)
 {
@@ -433,7 +439,7 @@ static void route(const struct tbg_server *s, const struct tbg_ask *ask,
 		return;
 	else if (!route_cached(s, ask, ret))
 		tbg_route_file(s, ask, location, ret);
-	else if (!ret->hit)		/* an error, in place of what is cached */
+	else if (!ret->hit)		/* an error replaces the cached response */
 		*location = location_cached(ask, *location);
 }
 

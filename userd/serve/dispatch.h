@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * From a request to what answers it: an object of the cache, a file, or a
- * short text. Called by the worker; decides everything but transmits nothing.
+ * Selects the response to a request: an object of the cache, a file, or a short text.
+ * Called by the worker. Decides everything, sends nothing.
  */
 #ifndef TBG_USERD_SERVE_DISPATCH_H
 #define TBG_USERD_SERVE_DISPATCH_H
@@ -25,8 +25,8 @@ struct tbg_ask {
 	uint8_t method;			/* enum tbg_method */
 	bool expect_other;
 	bool missed;			/* known not to be in the cache */
-	bool warms;			/* no client asks: nothing is counted */
-	const struct tbg_site *site;	/* by the request's host */
+	bool warms;			/* a warm-up, not a client's request: it is not counted */
+	const struct tbg_site *site;	/* of the request's host */
 	enum tbg_persist persist;
 	const char *path;		/* canonical, NUL-terminated */
 	size_t path_len;
@@ -35,16 +35,16 @@ struct tbg_ask {
 	struct tbg_conditions conditions;
 	struct tbg_slice range, if_range;
 	struct tbg_slice accept_encoding;
-	bool may_wait;			/* for what is made aside */
-	const struct tbg_made *made;	/* what has been; or NULL */
+	bool may_wait;			/* a task may be started first */
+	const struct tbg_made *made;	/* result of such a task, or NULL */
 };
 
 /*
- * What to send. object with hit: the part of its blob as it is, or with
- * partial the 206 that reply makes of it. Otherwise a head from reply. Then
- * body, or fd_len bytes of fd from fd_off on, or what parts has (which may read
- * from fd). Owned until tbg_answer_done(); the strings of reply may point into
- * it.
+ * The response. With hit: the part of the object's blob as it is; with hit and partial:
+ * a 206 with the head of `reply` made from the object. Otherwise a head made from
+ * `reply`. Then body, or fd_len bytes of fd from fd_off on, or `parts` (which may read
+ * from fd). Valid until tbg_answer_done(); the strings of reply may point into this
+ * struct.
  */
 struct tbg_answer {
 	struct tbg_reply reply;
@@ -58,9 +58,9 @@ struct tbg_answer {
 	uint64_t fd_off, fd_len;
 	struct tbg_file_version fd_version;
 	struct tbg_parts *parts;
-	const char *reason;		/* for the log; NULL: what the cache says */
-	const char *media;		/* type of what is answered, also by a 304 */
-	struct tbg_want want;		/* there is no answer yet: this is to be made first */
+	const char *reason;		/* for the log; NULL: the cache status */
+	const char *media;		/* media type of the representation, also of a 304 */
+	struct tbg_want want;		/* if set, this task must end before there is a response */
 	char etag[40], modified[32], text[64];
 	char range[TBG_RANGE_TEXT], multipart[64];
 	char fields[TBG_FIELDS_MAX + 1];
@@ -68,8 +68,9 @@ struct tbg_answer {
 };
 
 /*
- * Whether a body is read before the answer; where not, a client that waits for
- * 100 (Continue) is told the final status at once.
+ * Returns whether the daemon answers this method, so that a body is read before the
+ * answer. For other methods, a client that waits for 100 (Continue) gets the final
+ * status at once.
  */
 bool tbg_route_takes(uint8_t method);
 
@@ -78,29 +79,29 @@ void tbg_route(const struct tbg_server *s, const struct tbg_ask *ask,
 void tbg_answer_done(struct tbg_answer *a);
 
 /*
- * Whether the location's handler answers the request, and not tbg_route(): that
- * does what files need, and refuses for all.
+ * Returns whether the location's handler answers the request, rather than tbg_route(),
+ * which answers from files and refuses requests for all handlers.
  */
 bool tbg_route_hands_over(const struct tbg_location *location,
 			  const struct tbg_message *m);
 
 /*
- * Who answers for a folder in place of files: the first of its index files that
- * is there is a path of that location, whose handler is another one. NULL: files
- * do.
+ * Returns the location that answers for a folder in place of files: its first existing
+ * index file has a path of that location, whose handler is not files. NULL: files
+ * answer.
  */
 const struct tbg_location *tbg_route_index(const struct tbg_server *s,
 					   const struct tbg_location *l,
 					   const char *path, size_t len,
 					   const char **ret_index);
 
-/* An answer that is a status and its text, and nothing else. */
+/* Makes a response that consists of a status and its text. */
 void tbg_answer_error(struct tbg_answer *ret, unsigned int status,
 		      enum tbg_persist persist);
 
 /*
- * The fresh object of a key, referenced: as found, or revalidated against its
- * file. NULL: a miss; what was stale is withdrawn. warms: see struct tbg_ask.
+ * Returns the fresh object of a key with a reference: as found, or revalidated against
+ * its file. NULL: a miss; a stale object is withdrawn. warms: see struct tbg_ask.
  */
 struct tbg_object *tbg_route_find(const struct tbg_server *s,
 				  const struct tbg_key *key, uint32_t vhost,
@@ -108,19 +109,19 @@ struct tbg_object *tbg_route_find(const struct tbg_server *s,
 				  size_t path_len, uint64_t now_ns, bool warms);
 
 /*
- * The fresh variant of a resource whose identity, o, was found by key: o's
- * reference is taken, and one of the variant given. NULL: a miss.
+ * Returns the fresh variant of a resource with a reference. o: the identity object,
+ * found by key, whose reference is released. NULL: a miss.
  */
 struct tbg_object *tbg_route_variant(const struct tbg_server *s,
 				     const struct tbg_key *key,
 				     struct tbg_object *o,
 				     enum tbg_encoding encoding, uint64_t now_ns, bool warms);
 
-/* Key of a canonical path; false: too long to be cached. */
+/* Makes the key of a canonical path. Returns false if it is too long to be cached. */
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
 		   const char *path, size_t len, struct tbg_key *ret);
 
-/* Which part of an object answers: GET, HEAD or 304; -412: neither. */
+/* Selects the part of an object that answers: GET, HEAD or 304; -412: none. */
 int tbg_route_part(const struct tbg_object *o, bool head,
 		   const struct tbg_conditions *c);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A request that a file answers: which version of it, an index, a listing, and what is
- * published of it. Called by dispatch.c for a location that has files.
+ * Answers a request from a file: selects the version, index or listing, and publishes
+ * it. Called by dispatch.c for a location with files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +24,8 @@
 #include "files/watch.h"
 #include "serve/internal.h"
 
-#define CHANGE_TRIES 10		/* a file that changes while it is read */
-#define REFUSED_NS   1000000000ull	/* before a variant is made again */
+#define CHANGE_TRIES 10		/* for a file that changes while it is read */
+#define REFUSED_NS   1000000000ull	/* before another attempt to make a variant */
 
 bool tbg_route_range_counts(const struct tbg_ask *ask, const struct tbg_slice *tag,
 			    int64_t strong_s)
@@ -34,7 +34,7 @@ bool tbg_route_range_counts(const struct tbg_ask *ask, const struct tbg_slice *t
 	       tbg_if_range_eval(&ask->if_range, tag->text, tag->len, strong_s);
 }
 
-/* The head of a file's answer, after its preconditions. */
+/* Makes the head of a file's answer, after evaluating its preconditions. */
 static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 			struct tbg_answer *ret)
 {
@@ -69,12 +69,12 @@ static void answer_file(const struct tbg_ask *ask, const struct tbg_file *f,
 	}
 }
 
-/* A version of a file that may answer, and what it may be stored with. */
+/* A version of a file that may answer, and the lease for its storage. */
 struct version {
 	struct tbg_file f;
 	struct tbg_lease lease;
 	bool publish;
-	struct tbg_object *plain;	/* the stored identity, where f is a variant */
+	struct tbg_object *plain;	/* the cached identity, if f is a variant */
 	char name[TBG_FILE_NAME];
 };
 
@@ -84,7 +84,7 @@ static void version_close(struct version *v)
 	tbg_object_put(v->plain);
 }
 
-/* The body, from an object whose reference is the answer's. */
+/* Takes the body from an object and takes over the reference to it. */
 static void object_body(struct tbg_object *o, struct tbg_answer *ret)
 {
 	const struct tbg_blob *blob = o->blob;
@@ -108,7 +108,10 @@ static int version_publish(const struct tbg_server *s, const struct tbg_ask *ask
 				ask->path_len, v->name, &v->lease, ret);
 }
 
-/* Stores the file, or at least reads it whole. 0, -ESTALE, -EFBIG, -errno. */
+/*
+ * Caches the file, or at least reads it. Returns 0, -ESTALE, -EFBIG or another negative
+ * errno.
+ */
 static int small_read(const struct tbg_server *s, const struct tbg_ask *ask,
 		      const struct tbg_location *location, struct version *v,
 		      struct tbg_answer *ret)
@@ -116,7 +119,7 @@ static int small_read(const struct tbg_server *s, const struct tbg_ask *ask,
 	struct tbg_object *o = v->plain;
 	int err = 0;
 
-	if (o && !v->f.encoding)	/* it turned out not to be a variant */
+	if (o && !v->f.encoding)	/* it is not a variant after all */
 		tbg_object_get(o);
 	else
 		err = version_publish(s, ask, location, v, &o);
@@ -143,8 +146,8 @@ static int small_read(const struct tbg_server *s, const struct tbg_ask *ask,
 }
 
 /*
- * The identity of a file, stored: nothing but its entry leads a kernel tier to
- * the variants. NULL and 0: it is not to be stored.
+ * Finds or caches the identity of a file: a kernel tier finds variants only through its
+ * entry. Sets v->plain; it stays NULL, with result 0, if the file must not be cached.
  */
 static int plain_get(const struct tbg_server *s, const struct tbg_ask *ask,
 		     const struct tbg_location *location, struct version *v)
@@ -167,8 +170,8 @@ static int plain_get(const struct tbg_server *s, const struct tbg_ask *ask,
 }
 
 /*
- * Compresses the file, or has that done aside: -EINPROGRESS, and ret->want says what. A
- * text of 64 KiB takes a worker some 15 ms.
+ * Compresses the file, or describes a task for it in ret->want and returns
+ * -EINPROGRESS: 64 KiB of text take some 15 ms.
  */
 static int coding_get(const struct tbg_ask *ask, struct version *v, enum tbg_encoding e,
 		      struct tbg_answer *ret)
@@ -187,7 +190,7 @@ static int coding_get(const struct tbg_ask *ask, struct version *v, enum tbg_enc
 	return ret->want.fd < 0 ? -ENOMEM : -EINPROGRESS;
 }
 
-/* The variant that is wanted, as far as compressing brings any. */
+/* Makes the preferred variant, unless compression does not reduce the size. */
 static int version_compress(const struct tbg_ask *ask, struct version *v,
 			    struct tbg_answer *ret)
 {
@@ -207,7 +210,7 @@ static int version_compress(const struct tbg_ask *ask, struct version *v,
 	return 0;
 }
 
-/* The same of a large file, once it is there; until then the file as it is. */
+/* Uses a compressed copy of a large file if it exists; until then, the file as it is. */
 static int version_compress_large(const struct tbg_server *s, const struct tbg_ask *ask,
 				  struct version *v)
 {
@@ -220,7 +223,7 @@ static int version_compress_large(const struct tbg_server *s, const struct tbg_a
 	return 0;
 }
 
-/* In place of the file, the variant of it that the client wants. 0, -ESTALE. */
+/* Replaces the file by the variant that the client prefers. Returns 0 or -ESTALE. */
 static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 			  const struct tbg_location *location, struct version *v,
 			  struct tbg_answer *ret)
@@ -240,7 +243,7 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 	if (!(v->f.siblings >> e & 1)) {
 		if (v->plain)
 			return version_compress(ask, v, ret);
-		/* what is not stored is compressed aside */
+		/* files that are not cached are compressed separately */
 		return publishes && tbg_file_fits(&v->f, location) ?
 			       0 :
 			       version_compress_large(s, ask, v);
@@ -253,8 +256,8 @@ static int version_choose(const struct tbg_server *s, const struct tbg_ask *ask,
 }
 
 /*
- * The file as it is, with a lease if it is to be stored or kept. again: something
- * had changed, so what is kept is not to be believed. 0, or a status.
+ * Opens the file, with a lease if it will be cached or kept open. again: the file has
+ * just changed, so a kept descriptor is not used. Returns 0 or a status.
  */
 static int version_open(const struct tbg_server *s,
 			const struct tbg_location *location, bool again,
@@ -264,7 +267,7 @@ static int version_open(const struct tbg_server *s,
 	bool leased = false;
 	int status = 0;
 
-	/* again: in the order in which nothing is left to the times of the file */
+	/* again: take the lease first, so that correctness does not depend on file times */
 	if (v->publish && !kept && !again)
 		leased = tbg_watch_look(s->files.watch, v->name, &v->lease);
 	if (kept)
@@ -279,9 +282,9 @@ static int version_open(const struct tbg_server *s,
 	}
 	if (keep || (v->publish && (!leased || v->f.recent))) {
 		/*
-		 * What is stored must be opened under a lease. The whole of one
-		 * costs several times what opening does, and a large file needs none
-		 * the first time: hence the second open for those that do.
+		 * A file must be opened under a lease to be cached. A complete lease
+		 * costs several times as much as an open, and a large file needs none
+		 * the first time. Therefore only files that need one are opened twice.
 		 */
 		tbg_file_close(&v->f);
 		tbg_watch_lease(s->files.watch, v->name, &v->lease);
@@ -295,12 +298,15 @@ static int version_open(const struct tbg_server *s,
 	return 0;
 }
 
-/* One try: 0, a status, -EINPROGRESS, or -ESTALE: the file changed while it was read. */
+/*
+ * One attempt. Returns 0, a status, -EINPROGRESS, or -ESTALE if the file changed while
+ * it was read.
+ */
 static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 		    const struct tbg_location *location, const char *name,
 		    bool publish, bool again, struct tbg_answer *ret)
 {
-	struct version v;	/* zeroing its name would cost */
+	struct version v;	/* not zeroed: its name is large */
 	int err, status;
 
 	v.publish = publish;
@@ -332,7 +338,7 @@ static int file_try(const struct tbg_server *s, const struct tbg_ask *ask,
 	return err;
 }
 
-/* Be it ours to read or not. */
+/* Returns true even without permission to read it. */
 static bool folder_exists(const struct tbg_server *s, const char *name)
 {
 	int fd = tbg_root_openat(s->files.roots, name, O_PATH | O_DIRECTORY, 0);
@@ -342,7 +348,7 @@ static bool folder_exists(const struct tbg_server *s, const char *name)
 	return fd >= 0;
 }
 
-/* The file of a rooted name: 0, a status, or -ESTALE. */
+/* Answers with the file of a rooted name. Returns 0, a status, or -ESTALE. */
 static int file_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 		       const struct tbg_location *location, const char *name,
 		       bool publish, struct tbg_answer *ret)
@@ -373,7 +379,7 @@ static void name_make(int root, const char *path, size_t len,
 	ret[at + len - 1] = 0;
 }
 
-/* Whether it is a regular file, be it ours to read or not. */
+/* Returns whether it is a regular file, even without permission to read it. */
 static bool candidate_exists(const struct tbg_server *s, int root,
 			     const struct candidate *c)
 {
@@ -416,10 +422,10 @@ const struct tbg_location *tbg_route_index(const struct tbg_server *s,
 }
 
 /*
- * The first index file there is, as its own location has it. Only the first one
- * may be stored, and only of the root that says so: were a better one made later, or
- * the file there removed, nothing would say that the stored one is wrong. One that a
- * program answers is no file of ours.
+ * Answers with the first existing index file, by the settings of its own location. Only
+ * the first candidate may be cached, and only in the same root: if a preferred one
+ * appeared later, or the file disappeared, no event would invalidate the cached answer.
+ * An index that a program answers is not read as a file.
  */
 static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 			const struct tbg_location **location,
@@ -438,12 +444,12 @@ static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 		    !candidate_exists(s, l->root, &c))
 			continue;
 		if (!ours)
-			return 503;	/* it has just come */
+			return 503;	/* it has just appeared */
 		name_make(c.location->root, c.path, c.len, name);
 		*location = c.location;
 		status = file_answer(s, ask, c.location, name,
 				     !i && c.location->root == l->root, ret);
-		if (status == 301)	/* a folder of that name */
+		if (status == 301)	/* a folder has that name */
 			status = 404;
 	}
 	if (status == 404)
@@ -451,7 +457,7 @@ static int index_answer(const struct tbg_server *s, const struct tbg_ask *ask,
 	return status;
 }
 
-/* A listing has neither a tag nor a date: it is there, or it is not. */
+/* Evaluates preconditions for a listing, which has neither an entity tag nor a date. */
 static void listing_judge(const struct tbg_ask *ask, struct tbg_answer *ret)
 {
 	struct tbg_conditions c = ask->conditions;
@@ -469,8 +475,8 @@ static void listing_judge(const struct tbg_ask *ask, struct tbg_answer *ret)
 }
 
 /*
- * A folder's listing, which is made aside: a status, or -EINPROGRESS and ret->want. The
- * root is open already, so that a reload meanwhile does not lead elsewhere.
+ * Makes a folder's listing in a task. Returns a status, or -EINPROGRESS with ret->want.
+ * The task gets the open root, so that a reload in between does not change the folder.
  */
 static int listing_get(const struct tbg_server *s, const struct tbg_ask *ask,
 		       const char *name, struct tbg_answer *ret)
@@ -484,7 +490,7 @@ static int listing_get(const struct tbg_server *s, const struct tbg_ask *ask,
 			tbg_pages_listing(ask, m->text, m->len, ret);
 		return m->err;
 	}
-	if (!ask->may_wait)		/* nobody lists but for a client */
+	if (!ask->may_wait)		/* warm-ups do not list folders */
 		return 503;
 	w.fd = fcntl(tbg_root_fd(s->files.roots, name, &below), F_DUPFD_CLOEXEC, 0);
 	w.name = strdup(below);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Called by whoever answers with an error (the route, deliver.c), and by the route
- * for a folder. Names of files become text of a page here: whatever bytes they have,
- * they are neither markup nor another URL.
+ * Called by the code that answers with an error (the route, deliver.c), and by the
+ * route for a folder. File names become text of a page: they are escaped, so that no
+ * byte of them is markup or part of another URL.
  */
 #include "serve/pages.h"
 
@@ -23,11 +23,14 @@
 #include "serve/server.h"
 #include "upstream/upstream.h"
 
-#define ENTRIES_MAX 10000	/* of a listing; the rest is left out, and said so */
+#define ENTRIES_MAX 10000	/* of a listing, which ends with a remark if there are more */
 
 /* --- error pages --------------------------------------------------------- */
 
-/* A root around an upstream of HTTP is none of its own: it is told of no file. */
+/*
+ * Returns whether the location has a root of its own. A root outside of an HTTP
+ * upstream's location does not count.
+ */
 static bool has_root(const struct tbg_location *l)
 {
 	return l->root >= 0 && (l->handler == TBG_HANDLER_FILES ||
@@ -47,11 +50,11 @@ char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *l,
 		return NULL;
 	where = tbg_location_find(l->site, path, strlen(path));
 	if (where->handler != TBG_HANDLER_FILES)
-		return NULL;		/* the source of a program is no page */
+		return NULL;		/* never show the source of a program */
 	strcpy(name + tbg_root_text(has_root(l) ? l->root : where->root, name), path + 1);
 	if (tbg_file_open(&s->files, l, name, &f))
 		return NULL;
-	/* nothing says of an error page that it is compressed */
+	/* an error page has no Content-Encoding, so its file must not be compressed */
 	text = f.st.st_size <= TBG_FILE_SMALL && !f.coding ? malloc(f.st.st_size + 1) : NULL;
 	if (text && tbg_file_read(&f, text)) {
 		free(text);
@@ -95,7 +98,7 @@ struct entry {
 struct listing {
 	struct entry *entries;
 	unsigned int nr, room;
-	bool more;		/* than are listed */
+	bool more;		/* there are more entries */
 };
 
 static bool entry_add(struct listing *l, const char *name, const struct stat *st)
@@ -116,7 +119,7 @@ static bool entry_add(struct listing *l, const char *name, const struct stat *st
 	return l->entries[l->nr].name && ++l->nr;
 }
 
-/* What a link leads to; false: nothing below the root. */
+/* Follows a symbolic link. Returns false if it does not lead to a file below the root. */
 static bool link_stat(int root_fd, const struct tbg_root_ways *ways, const char *folder,
 		      const char *name, struct stat *ret)
 {
@@ -133,7 +136,7 @@ static bool link_stat(int root_fd, const struct tbg_root_ways *ways, const char 
 	return ok;
 }
 
-/* What a request could get: no dot files, and nothing that is no file. */
+/* Lists what a request could get: no dot files, only regular files and folders. */
 static bool folder_read(int root_fd, const struct tbg_root_ways *ways, const char *folder,
 			DIR *dir, struct listing *l)
 {
@@ -155,7 +158,7 @@ static bool folder_read(int root_fd, const struct tbg_root_ways *ways, const cha
 	return true;
 }
 
-/* Folders first, then by name, byte for byte. */
+/* Folders first, then by the bytes of the name. */
 static int entry_compare(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
@@ -186,7 +189,7 @@ static void text_put(FILE *f, const char *text)
 		}
 }
 
-/* "./" before it: a name with a colon is no scheme. */
+/* "./" first: a name with a colon must not look like a scheme. */
 static void href_put(FILE *f, const char *name)
 {
 	fputs("<a href=\"./", f);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Pages that a location has in place of the short texts: error pages, which are
- * files, and listings of folders. Neither is ever cached.
+ * Configured pages of a location: error pages, which are files, and listings of
+ * folders. Neither is cached.
  */
 #ifndef TBG_USERD_SERVE_PAGES_H
 #define TBG_USERD_SERVE_PAGES_H
@@ -15,25 +15,25 @@ struct tbg_root_ways;
 struct tbg_server;
 
 /*
- * The location's page for a status, to be freed, and its type (NULL: unknown). NULL:
- * there is none, or it cannot be read.
+ * Returns the location's page for a status, which the caller frees, and its type (NULL:
+ * unknown). Returns NULL if there is none or it cannot be read.
  */
 char *tbg_pages_read(const struct tbg_server *s, const struct tbg_location *l,
 		    unsigned int status, size_t *ret_len, const char **ret_type);
 
-/* Puts it in place of the answer's body; without one, the answer stays as it is. */
+/* Replaces the answer's body by the page. Without a page, the answer stays as it is. */
 void tbg_pages_error(const struct tbg_server *s, const struct tbg_location *l,
 		    struct tbg_answer *ret);
 
 /*
- * The page of a folder below an open root, to be freed; path is its title. Reads the
- * folder, so no worker calls it. 0, or the status that answers.
+ * Makes the listing of a folder below an open root; the caller frees it. path: its
+ * title. Blocks, so workers must not call it. Returns 0, or the status to answer with.
  */
 unsigned int tbg_pages_listing_make(int root_fd, const struct tbg_root_ways *ways,
 				    const char *folder, const char *path,
 				    char **ret, size_t *ret_len);
 
-/* Answers with such a page, which stays the caller's. */
+/* Answers with a listing, which remains the caller's. */
 void tbg_pages_listing(const struct tbg_ask *ask, const char *text, size_t len,
 		       struct tbg_answer *ret);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the parts of the running daemon ask of each other: its sites, its counters, and
- * where a request is logged. Any thread.
+ * Functions that all parts of the running daemon use: its sites, its counters, and the
+ * logging of a request. Any thread.
  */
 #include "serve/server.h"
 
@@ -69,7 +69,7 @@ int tbg_server_root(const struct tbg_server *s)
 	return site->locations[site->locations_nr - 1].root;
 }
 
-/* What only the sites can tell of it, see tbg_log_needs_site(). */
+/* Adds the facts that depend on the site, see tbg_log_needs_site(). */
 static void tell(const struct tbg_sites *sites, struct tbg_log_record *r)
 {
 	static _Thread_local struct tbg_forwarded forwarded;

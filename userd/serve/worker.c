@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A worker's ring as its objects use it: an entry to submit, an operation whose object
- * says what its completion means, its cancellation. The rounds are worker/rounds.c's.
+ * A worker's ring as its objects use it: submission entries, operations with callbacks,
+ * and their cancellation. worker/rounds.c runs the rounds.
  */
 #include "serve/worker.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * One worker: a thread, its io_uring, its listeners, its connections, as those see it that
- * run in its thread. Made by main.c, run by worker/rounds.c; nothing here is shared
- * between workers but what server.h shares.
+ * One worker as the code in its thread sees it: a thread with its io_uring, its
+ * listeners and its connections. Made by main.c, run by worker/rounds.c. Workers share
+ * only what is in server.h.
  */
 #ifndef TBG_USERD_SERVE_WORKER_H
 #define TBG_USERD_SERVE_WORKER_H
@@ -24,9 +24,9 @@
 
 #define TBG_OUT_BYTES	(192 << 10)	/* of a worker's send buffer */
 
-#define TBG_SLAB_CONNS	128	/* connections of a worker that are allocated at once */
+#define TBG_SLAB_CONNS	128	/* connections in one allocation */
 
-#define TBG_WAKE_NOW	(1ull << 32)	/* on wake_fd: end at once; less: look around */
+#define TBG_WAKE_NOW	(1ull << 32)	/* on wake_fd: end at once; smaller values: begin a round */
 
 struct tbg_conn;
 struct tbg_conn_active;
@@ -35,27 +35,27 @@ struct tbg_upstream_conn_pool;
 struct tbg_transfer;
 struct tbg_worker;
 
-/* An operation of the ring whose object says what its completion means. */
+/* A ring operation with a callback for its completion. */
 struct tbg_call {
 	void (*fn)(struct tbg_worker *w, struct tbg_call *call, int res);
-	bool busy;			/* under way */
+	bool busy;			/* in progress */
 } __attribute__((aligned(16)));
 
-/* A reply of wire's that was tried to be taken back, and when it is again. */
+/* A reply of wire for which take-back failed, and the time of the next attempt. */
 struct tbg_vain {
 	uint32_t sent_ms, next_ms, tries;
 };
 
-#define TBG_BACKLOG 4096	/* connections of a listening socket that wait to be accepted */
+#define TBG_BACKLOG 4096	/* accept queue of a listening socket */
 
 struct tbg_listener_fd {
 	int fd;
-	bool armed;		/* an accept is running */
+	bool armed;		/* an accept operation is in progress */
 	bool multishot, cancelled;
-	bool given;		/* by the service manager, who has it too */
+	bool given;		/* received from the service manager, which keeps it */
 };
 
-/* Accepted beyond the limit of connections: first come, first served. */
+/* Accepted connections beyond the limit, served in the order of arrival. */
 struct tbg_parked {
 	int *fds;
 	unsigned int nr, room;
@@ -65,65 +65,70 @@ struct tbg_worker {
 	const struct tbg_server *s;
 	unsigned int id;
 	pthread_t thread;
-	int wake_fd;			/* eventfd: look around */
-	atomic_bool waits;		/* for room: it has parked connections */
+	int wake_fd;			/* eventfd: begin a round */
+	atomic_bool waits;		/* it has parked connections that wait for a free slot */
 	uint64_t wake_value;
 	struct tbg_listener_fd listeners[TBG_LISTENER_MAX];
 	unsigned int listeners_nr;
-	/* everything below belongs to the thread */
+	/* the following members belong to the worker's thread */
 	struct tbg_ring ring;
 	struct io_uring_buf_ring *buffers;
 	uint8_t *buffer_memory;
-	unsigned int buffers_back;	/* to give back after this round */
+	unsigned int buffers_back;	/* number to return to the kernel after this round */
 	struct tbg_conn **slabs;
 	unsigned int slabs_nr, conns_nr;
 	SLIST_HEAD(, tbg_conn) free;
-	struct tbg_conn **by_slot;	/* of wire's connections; NULL: no wire */
-	struct tbg_vain *vain;		/* by slot: replies that cannot be taken back */
-	struct tbg_conn **by_sock;	/* of sock's, by slot; NULL: no sock */
-	struct ring_buffer *news;	/* which of these are to be looked at */
+	struct tbg_conn **by_slot;	/* connections by wire's slot; NULL: no wire */
+	struct tbg_vain *vain;		/* by slot: replies for which take-back failed */
+	struct tbg_conn **by_sock;	/* connections by sock's slot; NULL: no sock */
+	struct ring_buffer *news;	/* reports connections that have input or an end to read */
 	struct tbg_call news_call;
-	unsigned int sweep_at;		/* slab that the next tick looks at */
-	uint64_t tick_ns;		/* when the last one was armed */
-	bool held_up;			/* since that one: limits wait for the next */
+	unsigned int sweep_at;		/* slab to check at the next tick */
+	uint64_t tick_ns;		/* when the last tick was armed */
+	/* the thread was delayed since then: time limits wait for the next tick */
+	bool held_up;
 	const struct tbg_sites *_Atomic sites;	/* of this round */
 	uint64_t now_ns;		/* of this round */
-	struct tbg_trace trace;	/* for who looks at a crash */
-	uint32_t now_ms;		/* the same, since the worker started */
-	uint32_t period_ms;		/* when this one began, a few milliseconds long */
-	uint32_t completions, callers;	/* in it: of the ring; clients that sent something */
-	uint32_t batch;			/* from the last one: completions to wait for at once */
+	struct tbg_trace trace;	/* read in a core dump */
+	uint32_t now_ms;		/* now_ns in ms since the worker started */
+	/* start of the current period, which lasts a few milliseconds */
+	uint32_t period_ms;
+	/* in this period: completions of the ring; clients that sent something */
+	uint32_t completions, callers;
+	/* from the last period: number of completions to wait for */
+	uint32_t batch;
 	uint8_t period;
 	uint64_t start_ns, drain_ns;
 	struct tbg_parked parked;
-	bool room_made;			/* in this round, for parked ones */
-	bool way_wanted;		/* in this round, by one that was parked */
-	uint32_t gave_ms;		/* when connections last gave way */
+	bool room_made;			/* in this round, for parked connections */
+	bool way_wanted;		/* a parked connection needs the slot of an idle one */
+	uint32_t gave_ms;		/* when idle connections were last closed for others */
 	bool draining, drain_moves, done;
 	char date[TBG_DATE_LEN];
-	uint8_t *out;			/* responses of the connection at hand */
+	uint8_t *out;			/* responses of the current connection */
 	uint32_t out_len;
 	char path[TBG_TARGET_MAX + 1];
 	struct tbg_answer answer;
-	unsigned int upstream_conns_nr;	/* all that there are, closing ones too */
+	unsigned int upstream_conns_nr;	/* all, including closing ones */
 	struct tbg_upstream_conn_pool *idle;	/* see proxy/connection_pool.c */
-	STAILQ_HEAD(, tbg_upstream_conn) due_upstream_conns;	/* to be sent on */
-	LIST_HEAD(, tbg_transfer) transfers;	/* all that are under way */
-	const struct tbg_answerer_ops *behind;	/* what answers from behind */
-	LIST_HEAD(, tbg_transfer) spare_transfers;	/* memory for the next ones */
+	STAILQ_HEAD(, tbg_upstream_conn) due_upstream_conns;	/* with data to send */
+	LIST_HEAD(, tbg_transfer) transfers;	/* all in progress */
+	/* operations for requests that are not answered at once */
+	const struct tbg_answerer_ops *behind;
+	LIST_HEAD(, tbg_transfer) spare_transfers;	/* allocated, for reuse */
 	unsigned int spare_transfers_nr;
-	STAILQ_HEAD(, tbg_transfer) due;	/* of them, who have something to send */
+	STAILQ_HEAD(, tbg_transfer) due;	/* transfers with data to send */
 	unsigned int due_nr;
-	TAILQ_HEAD(, tbg_conn_active) turns;	/* with more to do than one turn allows */
+	TAILQ_HEAD(, tbg_conn_active) turns;	/* connections that need more than one turn */
 	struct __kernel_timespec tick, wait;
 	struct tbg_user_stats stats;
 	struct tbg_metrics metrics;
-	const struct tbg_site *site;	/* of the request at hand, for metrics and log */
+	const struct tbg_site *site;	/* of the current request, for metrics and log */
 	/* written by other threads */
-	struct tbg_mailbox mailbox;	/* whose reader is this */
+	struct tbg_mailbox mailbox;	/* read by this worker */
 };
 
-/* What user_data says: an operation and its object, 16-byte aligned. */
+/* Layout of user_data: an operation, and its object, which is 16-byte aligned. */
 enum tbg_op {
 	TBG_OP_ACCEPT,
 	TBG_OP_RECV,
@@ -132,7 +137,7 @@ enum tbg_op {
 	TBG_OP_TICK,
 	TBG_OP_WAKE,
 	TBG_OP_CALL,			/* struct tbg_call */
-	TBG_OP_NONE,			/* whose completion nobody awaits */
+	TBG_OP_NONE,			/* its completion is ignored */
 };
 
 static inline uint64_t tbg_op_pack(enum tbg_op op, const void *object)
@@ -150,15 +155,15 @@ static inline void *tbg_op_object(const struct io_uring_cqe *cqe)
 	return (void *)(cqe->user_data & ~15ull);
 }
 
-/* Marks sqe as that call's operation, and its cancellation. */
+/* Marks sqe as the operation of that call; cancels it. */
 void tbg_worker_call(struct io_uring_sqe *sqe, struct tbg_call *call);
 void tbg_worker_cancel(struct tbg_worker *w, struct tbg_call *call);
 void tbg_worker_call_event(struct tbg_worker *w, const struct io_uring_cqe *cqe);
 
-/* A submission entry; submits what there is when the queue is full. */
+/* Returns a submission entry. Submits the queued ones if the queue is full. */
 struct io_uring_sqe *tbg_worker_sqe(struct tbg_worker *w);
 
-/* One writer, many readers: no locked instruction. */
+/* One writer, many readers: needs no locked instruction. */
 static inline void tbg_stat_add(_Atomic uint64_t *stat, uint64_t n)
 {
 	atomic_store_explicit(stat, atomic_load_explicit(stat,
