@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Connections to upstreams on the worker's ring. An idle one always has a
- * receive under way: a server that ends it, or says what it was not asked for,
- * is noticed at once, and no such byte can become part of a response.
+ * Connections to upstreams on the worker's ring. An idle connection always has a
+ * receive in progress: if the server closes it or sends data without a request, this is
+ * noticed at once, and such data never becomes part of a response.
  *
- * What is said unasked behind our next request looks like its answer, whoever made it
- * up. All that can be known is that a server has done such a thing before, while it
- * could be told: then each request has a connection of its own for a while, and the
- * last of that connection's answers that were stored go.
+ * Data that a server sends right after the next request looks like the answer, whoever
+ * caused it. It can only be known that a server has sent such data earlier, when it was
+ * detectable. Then, for a while, each request gets a new connection, and responses
+ * recently stored from that connection are withdrawn.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -24,10 +24,10 @@
 #include "http/response.h"
 #include "proxy/transfer.h"
 
-#define STARVED_NS 1000000000ull	/* since when nothing is kept */
-#define APART_NS   60000000000ull	/* after a server has sent bytes unasked */
-#define EARLY_MS   1000	/* before the server ends it, or half of its time */
-#define SETTLED_MS 20	/* behind an answer the server has not ended it */
+#define STARVED_NS 1000000000ull	/* time without keeping connections */
+#define APART_NS   60000000000ull	/* after a server has sent data without a request */
+#define EARLY_MS   1000	/* close before the server does, or after half of its time */
+#define SETTLED_MS 20	/* then the server has not closed the connection right after an answer */
 
 #define conn_of(call, member) \
 	((struct tbg_upstream_conn *)((char *)(call) - offsetof(struct tbg_upstream_conn, member)))
@@ -49,7 +49,7 @@ static void conn_free(struct tbg_worker *w, struct tbg_upstream_conn *o)
 		tbg_transfer_conn_gone(x);
 }
 
-/* False: it is being closed; report nothing more of it. */
+/* Returns false if the connection is being closed: then its events are not reported. */
 static bool alive(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	if (!o->closing)
@@ -65,7 +65,7 @@ static void on_connect(struct tbg_worker *w, struct tbg_call *call, int res)
 
 	if (!alive(w, o))
 		return;
-	/* a Unix socket's queue is full: it is tried again on the next tick */
+	/* the queue of a Unix socket is full: retry at the next tick */
 	o->refused = res == -EAGAIN;
 	if (o->refused)
 		return;
@@ -83,7 +83,7 @@ static void on_send(struct tbg_worker *w, struct tbg_call *call, int res)
 	tbg_fetch_sent(o->x, res);
 }
 
-/* Idle connections of a server, and of others. */
+/* Returns the pool that contains a server's idle connections, perhaps with those of others. */
 static struct tbg_upstream_conn_pool *pool_of(struct tbg_worker *w, const struct tbg_backend *b)
 {
 	return &w->idle[b->id % TBG_UPSTREAM_CONN_POOLS];
@@ -97,7 +97,10 @@ static void idle_remove(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	pool->nr--;
 }
 
-/* None of its connections is used twice, so that nothing comes behind a request of others. */
+/*
+ * Returns whether connections to the server are not reused, so that no data can precede
+ * the answer to another request.
+ */
 static bool is_apart(const struct tbg_worker *w, struct tbg_backend *b)
 {
 	return w->now_ns < atomic_load_explicit(&b->apart_ns, memory_order_relaxed);
@@ -125,11 +128,11 @@ void tbg_upstream_conn_stored(struct tbg_upstream_conn *o, const struct tbg_uri 
 	free((char *)to->text);
 	*to = *u;
 	to->text = text;
-	to->proxy_host = (struct tbg_slice){ NULL, 0 };	/* only to withdraw it */
+	to->proxy_host = (struct tbg_slice){ NULL, 0 };	/* sufficient for a withdrawal */
 	o->stored_at = (o->stored_at + 1) % TBG_UPSTREAM_CONN_STORED;
 }
 
-/* A 408 is how some servers end a connection that is idle (RFC 9110 15.5.9). */
+/* Some servers send a 408 before they close an idle connection (RFC 9110 15.5.9): ignored. */
 void tbg_upstream_conn_unasked(struct tbg_worker *w, struct tbg_upstream_conn *o, size_t len)
 {
 	const char *b = (const char *)o->head;
@@ -150,7 +153,7 @@ static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 		tbg_fetch_received(o->x, res);
 		return;
 	}
-	idle_remove(w, o);	/* closed by the server, or it spoke unasked */
+	idle_remove(w, o);	/* closed by the server, or data without a request */
 	if (res > 0)
 		tbg_upstream_conn_unasked(w, o, res);
 	tbg_upstream_conn_drop(w, o);
@@ -184,7 +187,7 @@ static struct tbg_upstream_conn *conn_new(struct tbg_worker *w, struct tbg_backe
 	return o;
 }
 
-/* The newest idle connection to a server, or the oldest, no longer idle; NULL: none. */
+/* Takes the newest idle connection to a server, or the oldest, out of the pool. NULL: none. */
 static struct tbg_upstream_conn *idle_take(struct tbg_worker *w, const struct tbg_backend *b,
 					   bool oldest)
 {
@@ -199,10 +202,11 @@ static struct tbg_upstream_conn *idle_take(struct tbg_worker *w, const struct tb
 }
 
 /*
- * Servers of FastCGI end connections right behind an answer (php-fpm with
- * pm.max_requests), and cannot say so before, as HTTP's do. A request that must not be
- * sent twice is not sent into that: it goes by the oldest connection, and by a new one in
- * its place if that has come back only now. Ours know to let us end first.
+ * Some FastCGI servers close connections right after an answer (php-fpm with
+ * pm.max_requests) and, unlike HTTP servers, cannot announce it. A request that must
+ * not be sent twice is not sent into such a close: it uses the oldest idle connection,
+ * or a new one if that became idle only just now. The gateway's pools let the daemon
+ * close first.
  */
 static bool is_wary(const struct tbg_transfer *x)
 {
@@ -219,24 +223,24 @@ static void connect_begin(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	tbg_worker_call(sqe, &o->connect);
 }
 
-/* Gives the descriptor of an idle connection back, now. False: there is none. */
+/* Closes the descriptor of an idle connection immediately. Returns false if there is none. */
 static bool idle_close(struct tbg_worker *w)
 {
 	struct tbg_upstream_conn *o = NULL;
 
 	for (unsigned int i = 0; !o && i < TBG_UPSTREAM_CONN_POOLS; i++)
 		o = LIST_FIRST(&w->idle[i].all);
-	tbg_ring_submit(&w->ring);	/* what names it by its number */
+	tbg_ring_submit(&w->ring);	/* submit operations that refer to its number */
 	if (!o || tbg_ring_unsubmitted(&w->ring))
 		return false;
 	idle_remove(w, o);
-	tbg_upstream_conn_drop(w, o);		/* it is there until its receive has ended */
+	tbg_upstream_conn_drop(w, o);		/* the object remains until its receive has ended */
 	close(o->fd);
 	o->fd = -1;
 	return true;
 }
 
-/* Nothing is on its way: no TIME_WAIT is to be left, or many of them use up the ports. */
+/* No data is in flight. A reset leaves no TIME_WAIT; many of those would exhaust the ports. */
 static void reset(struct tbg_upstream_conn *o)
 {
 	struct sockaddr none = { .sa_family = AF_UNSPEC };
@@ -295,14 +299,14 @@ bool tbg_upstream_conn_unsend(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	return true;
 }
 
-/* What the socket does not take at once the ring sends when it does. */
+/* Sends directly. Bytes that the socket does not accept are sent through the ring. */
 static void due_send(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 	int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
 	struct io_uring_sqe *sqe;
 	ssize_t n;
 
-	if (o->msg.msg_iovlen == 1)	/* as a rule, and cheaper */
+	if (o->msg.msg_iovlen == 1)	/* the usual case, and cheaper */
 		n = send(o->fd, o->iov->iov_base, o->iov->iov_len, flags);
 	else
 		n = sendmsg(o->fd, &o->msg, flags);
@@ -328,7 +332,7 @@ void tbg_upstream_conns_due(struct tbg_worker *w)
 {
 	struct tbg_upstream_conn *o;
 
-	/* those that were added since are behind those that were not */
+	/* sends added since then are at the end of the list */
 	while ((o = STAILQ_FIRST(&w->due_upstream_conns)) && o->looked_at) {
 		due_remove(w, o);
 		due_send(w, o);
@@ -353,7 +357,10 @@ void tbg_upstream_conn_listen(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	tbg_worker_call(sqe, &o->recv);
 }
 
-/* A FastCGI server has a process for each connection, and not one more. */
+/*
+ * Returns whether requests have recently waited for a server process. A FastCGI server
+ * has one process per connection, and a fixed number of them.
+ */
 static bool starved(const struct tbg_worker *w, struct tbg_backend *b)
 {
 	uint64_t then_ns = atomic_load_explicit(&b->starved_ns, memory_order_relaxed);
@@ -365,7 +372,7 @@ void tbg_upstream_conn_starves(struct tbg_worker *w, struct tbg_upstream_conn *o
 {
 	int left;
 
-	/* what the peer has read of a Unix socket, it has accepted */
+	/* bytes read by the peer of a Unix socket show that it accepted the connection */
 	if (o->reused || atomic_load(&o->backend->open) < 2 ||
 	    (o->backend->address.ss_family == AF_UNIX && o->sent &&
 	     !ioctl(o->fd, SIOCOUTQ, &left) && !left))
@@ -374,8 +381,8 @@ void tbg_upstream_conn_starves(struct tbg_worker *w, struct tbg_upstream_conn *o
 }
 
 /*
- * No longer than its server allows: a request that meets the end of a connection is
- * lost if it must not be sent twice.
+ * Returns how long the connection may be idle: less than the server allows. A request
+ * that collides with the server's close is lost if it must not be sent twice.
  */
 static uint32_t keep_ms(const struct tbg_upstream_conn *o, const struct tbg_response *r)
 {
@@ -443,7 +450,7 @@ void tbg_upstream_conn_check(struct tbg_worker *w, struct tbg_upstream_conn *o)
 		tbg_worker_cancel(w, &o->recv);
 }
 
-/* Idle for too long, or its upstream is in no configuration any more. */
+/* Returns whether it has been idle for too long, or its upstream is not configured any more. */
 static bool is_over(const struct tbg_worker *w, const struct tbg_upstream_conn *o)
 {
 	const struct tbg_upstream *u = o->backend->upstream;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What answers a transfer's request: what is stored, a part of it, the fetch of
- * somebody else, a fetch of its own, or an error. Called at its begin and whenever
- * what it waited for has come.
+ * Decides how to answer a transfer's request: from a stored response or a part of one,
+ * by another request's fetch, by its own fetch, or with an error. Called at its begin
+ * and when a wait has ended.
  */
 #include <string.h>
 
@@ -16,8 +16,8 @@
 #include "proxy/transfer.h"
 #include "proxy/transfer_internal.h"
 
-#define REFRESH_AGAIN_NS 1000000000ull	/* since the last one began */
-#define PARTS_MAX	(512u << 10)	/* of several ranges: what a slow client may hold */
+#define REFRESH_AGAIN_NS 1000000000ull	/* between two starts of a refresh */
+#define PARTS_MAX	(512u << 10)	/* limit of a multipart body held for a client */
 
 static struct tbg_slice stored_field(const struct tbg_stored *s, const char *name)
 {
@@ -45,7 +45,7 @@ bool tbg_transfer_not_modified(const struct tbg_transfer *x,
 		etag.len -= 2;
 	}
 	while ((f = tbg_fields_next(&x->req_fields, f, TBG_NAME_IF_NONE_MATCH))) {
-		c.if_none_match = f->value;	/* of a list on several lines, each */
+		c.if_none_match = f->value;	/* evaluate each line of the list */
 		if (tbg_conditions_eval(&c, etag.text ?: "", etag.len, 0) == 304)
 			return true;
 	}
@@ -58,7 +58,7 @@ bool tbg_transfer_not_modified(const struct tbg_transfer *x,
 	return tbg_conditions_eval(&c, "", 0, modified_s) == 304;
 }
 
-/* Last-Modified of an answer that was made in the same second is weak (8.8.2.2). */
+/* A Last-Modified in the same second as Date is weak (RFC 9110 8.8.2.2). */
 static bool date_strong(const struct tbg_stored *s, struct tbg_slice modified)
 {
 	int64_t second;
@@ -67,7 +67,7 @@ static bool date_strong(const struct tbg_stored *s, struct tbg_slice modified)
 	       s->directives.date_s > second;
 }
 
-/* RFC 9110 13.1.5: the range counts only for the representation it is of. */
+/* Evaluates If-Range (RFC 9110 13.1.5). */
 static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
 	const struct tbg_field_line *f = tbg_fields_next(&x->req_fields, NULL, TBG_NAME_IF_RANGE);
@@ -83,7 +83,7 @@ static bool if_range_holds(const struct tbg_transfer *x, const struct tbg_stored
 	       (tag || date_strong(s, v));
 }
 
-/* What is asked for of a stored response, whole or in part: see tbg_ranges_open(). */
+/* Evaluates Range for a stored response, complete or partial: see tbg_ranges_open(). */
 static unsigned int ranges_of(const struct tbg_transfer *x, const struct tbg_stored *s,
 			      struct tbg_ranges *ret)
 {
@@ -122,7 +122,7 @@ static void deliver_range(const struct tbg_stored *s, const struct tbg_range *on
 	d->length = one->len;
 }
 
-/* The fields of s, but that of its type, which stands in each part. */
+/* Copies the fields of s, except for its type, which each part contains. */
 static void parts_fields(struct tbg_lines *ret, const struct tbg_stored *s,
 			 const struct tbg_parts *p)
 {
@@ -137,8 +137,8 @@ static void parts_fields(struct tbg_lines *ret, const struct tbg_stored *s,
 }
 
 /*
- * Several ranges, in a copy that is this client's alone; its reference is returned.
- * NULL: they are more than it may hold, or there is no memory: it gets the whole.
+ * Makes a multipart body that this client alone uses, and returns the reference to it.
+ * NULL: it is too large, or there is no memory; the client gets the complete response.
  */
 static struct tbg_byte_chain *deliver_parts(const struct tbg_stored *s, const struct tbg_ranges *r,
 				      struct tbg_response_plan *d, struct tbg_lines *fields)
@@ -163,7 +163,7 @@ static struct tbg_byte_chain *deliver_parts(const struct tbg_stored *s, const st
 	return ret;
 }
 
-/* What the kernel tiers may answer with of what answers here. */
+/* Publishes a stored response to the kernel tiers. */
 static void publish(struct tbg_transfer *x, struct tbg_stored *s)
 {
 	const struct tbg_worker *w = x->w;
@@ -188,7 +188,7 @@ bool tbg_transfer_store(struct tbg_transfer *x, struct tbg_stored *s)
 			       x->selected ?: x->partial);
 	if (stored && x->o && !s->made_here)
 		tbg_upstream_conn_stored(x->o, &x->uri);
-	/* what is due for a refresh at once: a hit that we see begins it */
+	/* if it is due for a refresh, leave it to a hit in the daemon, which starts that */
 	if (stored && x->w->now_ns < s->refresh_ns)
 		publish(x, s);
 	tbg_stored_put(s);
@@ -237,7 +237,7 @@ static bool must_not_hide(const struct tbg_stored *s)
 	       s->directives.cc.s_maxage >= 0;
 }
 
-/* Answers with what is stale in place of an error, where that is right. */
+/* Answers with a stale response in place of an error, if allowed. */
 static bool hide(struct tbg_transfer *x, bool told)
 {
 	struct tbg_stored *s = x->selected;
@@ -263,8 +263,9 @@ void tbg_transfer_failed(struct tbg_transfer *x, unsigned int status)
 }
 
 /*
- * Validates behind an answer that has been given (RFC 5861 3): as a GET of the
- * whole, whatever was asked for. What selects leaves a range out, see head_make().
+ * Validates a stored response after it has answered (RFC 5861 3), with a GET for the
+ * complete representation. The request's Range and conditions are left out, see
+ * head_make().
  */
 static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 {
@@ -273,7 +274,7 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 
 	if (!x)
 		return;
-	/* one that brings nothing to store is not to come again with every hit */
+	/* if it brings nothing to store, the next hit must not repeat it at once */
 	s->refresh_ns = x->w->now_ns + REFRESH_AGAIN_NS;
 	x->endpoints = of->endpoints;
 	x->root = of->root ? strdup(of->root) : NULL;
@@ -292,7 +293,10 @@ static void refresh(struct tbg_transfer *of, struct tbg_stored *s)
 	tbg_transfer_release(x);
 }
 
-/* Whether a fresh response is about to be stale: no request for it shall wait. */
+/*
+ * Returns whether a fresh response becomes stale soon: it is refreshed early, so that
+ * no request has to wait.
+ */
 static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 {
 	return now_ns >= s->refresh_ns &&
@@ -300,8 +304,9 @@ static bool ends_soon(const struct tbg_stored *s, uint64_t now_ns)
 }
 
 /*
- * What a wait has brought was made for this request too, however short-lived; but
- * not what is for one request alone, or is stored for the time of an error.
+ * Returns whether a response that was fetched while x waited may answer it although it
+ * is already stale. Not if it is for one request only, or stored for the duration of an
+ * error.
  */
 static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
@@ -311,7 +316,7 @@ static bool made_for(const struct tbg_transfer *x, const struct tbg_stored *s)
 	       !tbg_response_directives_for_one(t, x->w->now_ns);
 }
 
-/* Whether a stored part has all bytes that the request wants. */
+/* Returns whether a stored part has all bytes that the request wants. */
 static bool partial_answers(const struct tbg_transfer *x, const struct tbg_stored *s)
 {
 	const struct tbg_response_directives *t = &s->directives;
@@ -323,7 +328,7 @@ static bool partial_answers(const struct tbg_transfer *x, const struct tbg_store
 	       r.one.first + r.one.len <= t->range_from + t->range_len;
 }
 
-/* The same for a stored part: sets x->partial in place of x->selected. */
+/* As decide_stored(), for a stored part: sets x->partial instead of x->selected. */
 static bool decide_partial(struct tbg_transfer *x, struct tbg_stored *s,
 			   enum tbg_reuse reuse)
 {
@@ -342,12 +347,15 @@ static bool decide_partial(struct tbg_transfer *x, struct tbg_stored *s,
 }
 
 /*
- * True: what is stored answers; to one that has waited, with the x->fwd that it
- * waited for. Otherwise x->selected and x->fwd are set.
+ * Answers from the store and returns true. Otherwise sets x->selected and x->fwd. If x
+ * has waited, x->fwd keeps the reason of the wait.
  */
 static bool decide_stored(struct tbg_transfer *x)
 {
-	/* it waits: behind its answer no credentials are used, and no-store keeps nothing */
+	/*
+	 * a refresh would use its credentials, or store in spite of no-store: fetch now
+	 * instead
+	 */
 	bool waits = x->req_directives.authorization || x->req_directives.cc.no_store;
 	enum tbg_reuse reuse;
 	struct tbg_stored *s;
@@ -380,7 +388,10 @@ static bool decide_stored(struct tbg_transfer *x)
 	soon = reuse == TBG_REUSE_REFRESH || ends_soon(s, x->w->now_ns);
 	if (soon && !waits && x->w->now_ns >= s->refresh_ns)
 		refresh(x, s);
-	/* once the kernel tiers answer, no request comes here that would begin that */
+	/*
+	 * a published object keeps hits away from the daemon, so that none would start
+	 * a refresh
+	 */
 	if (!soon || !waits)
 		publish(x, s);
 	tbg_transfer_stored(x, s, true);
@@ -388,8 +399,8 @@ static bool decide_stored(struct tbg_transfer *x)
 }
 
 /*
- * A module's fetch, which a module answers: what it would wait for may be waiting
- * for it. It counts how deep it is instead, and so comes to an end.
+ * Returns whether a module's own fetch leads to a module. It must not wait for another
+ * fetch, which may wait for it. TBG_NAME_DEPTH limits the nesting.
  */
 static bool fetched_by_module(const struct tbg_transfer *x)
 {
@@ -406,9 +417,10 @@ bool tbg_transfer_asks_less(const struct tbg_request_directives *w)
 }
 
 /*
- * May others wait for this one's fetch, and this one for theirs? What has conditions
- * and selects nothing has to go without them then: a 304 is of no use to the others,
- * nor to the cache. Where nothing is stored all the same, it had better keep them.
+ * Returns whether this request may wait for other fetches, and others for this one. If
+ * others wait, a conditional request without a stored response is sent without its
+ * conditions, since a 304 is useless to them and to the cache. If nothing is stored for
+ * the URI, it had better keep them.
  */
 static enum tbg_join join_of(const struct tbg_transfer *x)
 {
@@ -430,7 +442,7 @@ enum tbg_transfer_phase tbg_transfer_ask(struct tbg_transfer *x)
 				x->fields.len, join_of(x), &x->waiter,
 				x->w->now_ns, &x->pending)) {
 	case TBG_TURN_WAIT:
-		/* a HEAD or a range waits once: the whole may take longer than it is worth */
+		/* a HEAD or a range waits once: the complete response may take much longer */
 		x->waits = tbg_transfer_asks_less(&x->req_directives) ? WAITS_MAX : x->waits + 1;
 		x->stamp_ms = x->w->now_ms;
 		return TBG_TRANSFER_WAIT;
@@ -456,7 +468,7 @@ enum tbg_transfer_phase tbg_transfer_refuse(struct tbg_transfer *x, unsigned int
 {
 	if (x->upload == TBG_UPLOAD_OFFER)
 		tbg_upload_enter(x, TBG_UPLOAD_END);
-	if (status == 411)		/* a body may come, and is never read */
+	if (status == 411)		/* a body may follow, which is never read */
 		x->persist = TBG_PERSIST_NOT;
 	x->fwd = TBG_FWD_NOT;
 	tbg_deliver_error(x, status);
@@ -487,7 +499,7 @@ enum tbg_transfer_phase tbg_transfer_decide(struct tbg_transfer *x)
 	return tbg_transfer_ask(x);
 }
 
-/* The fetch that this one waited for is over. */
+/* The fetch that this transfer waited for has ended. */
 static enum tbg_transfer_phase waited(struct tbg_transfer *x)
 {
 	unsigned int status = x->waiter.status;
@@ -496,7 +508,8 @@ static enum tbg_transfer_phase waited(struct tbg_transfer *x)
 		return x->phase;
 	x->answer_from = TBG_ANSWER_COLLAPSED;
 	if (status && status != TBG_PENDING_ERROR && tbg_transfer_asks_less(&x->req_directives))
-		status = 0;		/* its own fetch need not fail as the whole did */
+		/* its own fetch may succeed where the complete one failed */
+		status = 0;
 	if (status && status != TBG_PENDING_ERROR) {
 		tbg_transfer_failed(x, status);
 		return TBG_TRANSFER_DONE;

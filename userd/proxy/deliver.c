@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Heads, chunks and pieces to the client's socket. Called by transfer.c and
- * fetch.c; sends through client/connection.c, which keeps the counts of the idle equation.
+ * Sends heads, chunks and pieces to the client's socket. Called by transfer.c and
+ * fetch.c. Sends through client/connection.c, which maintains the counts of the idle
+ * equation.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,14 +15,14 @@
 #include "proxy/site_fields.h"
 
 #define IOV_NR	   24
-#define SEND_BYTES (512 << 10)	/* of one call */
+#define SEND_BYTES (512 << 10)	/* per call */
 #define DUE_BYTES  (16 << 10)	/* more is sent at once */
-#define HELD_BYTES (64 << 10)	/* of an answer that is sent only as a whole, */
-#define HELD_MS	   250		/* if it does not take longer */
+#define HELD_BYTES (64 << 10)	/* an answer of at most this size is sent only when complete, */
+#define HELD_MS	   250		/* unless that takes longer */
 
 /*
- * Cache-Status (RFC 9211). The ttl of a fresh hit is its Age's to tell: wire has
- * no second number to set.
+ * Makes Cache-Status (RFC 9211). A fresh hit has Age but no ttl: wire could not update
+ * a second number.
  */
 static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 {
@@ -49,22 +50,22 @@ static void cache_status(struct tbg_transfer *x, struct tbg_lines *ret)
 	tbg_lines_text(ret, hit ? "; detail=user\r\n" : "\r\n");
 }
 
-/* What a 304 repeats of the fields (RFC 9110 15.4.5). */
+/* The fields that a 304 repeats (RFC 9110 15.4.5). */
 #define NOT_MODIFIED_HAS \
 	(TBG_NAME_BIT(DATE) | TBG_NAME_BIT(ETAG) | TBG_NAME_BIT(LAST_MODIFIED) | \
 	 TBG_NAME_BIT(CACHE_CONTROL) | TBG_NAME_BIT(EXPIRES) | TBG_NAME_BIT(VARY) | \
 	 TBG_NAME_BIT(CONTENT_LOCATION))
 
-/* What a 416 does not repeat: it is nobody else's answer, however long that lives. */
+/* The lifetime fields, which a 416 omits: it does not answer other requests. */
 #define OF_LIFETIME \
 	(TBG_NAME_BIT(CACHE_CONTROL) | TBG_NAME_BIT(CDN_CACHE_CONTROL) | TBG_NAME_BIT(EXPIRES))
 
-/* What describes a representation that a 416 does not have. */
+/* The fields that describe a representation, which a 416 does not have. */
 #define OF_REPRESENTATION \
 	(TBG_NAME_BIT(CONTENT_ENCODING) | TBG_NAME_BIT(CONTENT_LOCATION) | \
 	 TBG_NAME_BIT(CONTENT_TYPE) | TBG_NAME_BIT(DIGEST) | TBG_NAME_BIT(REPR_DIGEST))
 
-/* Whether an answer of that status has a stored field. */
+/* Returns whether an answer with that status repeats a stored field. */
 static bool repeats(unsigned int status, struct tbg_slice name)
 {
 	enum tbg_name id = tbg_name_of(name);
@@ -96,7 +97,7 @@ static void status_line(struct tbg_lines *l, unsigned int status,
 	tbg_lines_text(l, "\r\n");
 }
 
-/* Fields of the response, and those of the location. */
+/* Copies the fields of the response and those of the location. */
 static void both_put(struct tbg_lines *l, const struct tbg_response_plan *d,
 		     const char *fields, size_t fields_len)
 {
@@ -112,7 +113,7 @@ static void both_put(struct tbg_lines *l, const struct tbg_response_plan *d,
 	tbg_lines_put(l, added.lines, added.len);
 }
 
-/* The fields of a response that is passed on as it arrives. */
+/* Copies the fields of a response that is forwarded as it arrives. */
 static void received_put(struct tbg_lines *l, const struct tbg_response_plan *d)
 {
 	struct tbg_lines text = { 0 };
@@ -157,7 +158,10 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 	}
 }
 
-/* What the answer's length makes of the connection. */
+/*
+ * Adds the fields that depend on the answer's length, and decides whether the
+ * connection persists.
+ */
 static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan *d)
 {
 	struct tbg_lines *l = &x->pre;
@@ -169,7 +173,7 @@ static void framing_lines(struct tbg_transfer *x, const struct tbg_response_plan
 	}
 	if (x->out_framing == TBG_FRAMING_CHUNKED)
 		tbg_lines_text(l, "Transfer-Encoding: chunked\r\n");
-	/* what is left of the request's body is never read */
+	/* the rest of the request's body is never read */
 	if (x->out_framing == TBG_FRAMING_CLOSE || tbg_transfer_uploads(x) || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
 	tbg_lines_text(l, tbg_persist_line(x->persist));
@@ -200,8 +204,8 @@ static void seek(struct tbg_transfer *x, uint64_t from)
 }
 
 /*
- * Whose errors and fields these are. It is found again, as the configuration has it
- * now: what the request was found to be in has perhaps gone with a reload.
+ * Returns the location of errors and added fields. It is looked up again: a reload may
+ * have freed the one that the request had.
  */
 static const struct tbg_location *location_of(const struct tbg_transfer *x)
 {
@@ -214,7 +218,7 @@ static const struct tbg_location *location_of(const struct tbg_transfer *x)
 				 path, n > 0 ? n : 0);
 }
 
-/* NULL: it adds nothing. */
+/* Returns NULL if the location adds nothing. */
 static const struct tbg_location *adding_location(const struct tbg_transfer *x)
 {
 	const struct tbg_location *l = x->w->sites->adds ? location_of(x) : NULL;
@@ -254,7 +258,7 @@ void tbg_deliver_whole(struct tbg_transfer *x, const void *b, size_t len)
 {
 	if (x->out_framing == TBG_FRAMING_NONE)
 		return;
-	x->out_framing = TBG_FRAMING_NONE;	/* it stands in pre */
+	x->out_framing = TBG_FRAMING_NONE;	/* the body is in pre */
 	x->body_sent = len;
 	tbg_lines_put(&x->pre, b, len);
 }
@@ -270,7 +274,7 @@ void tbg_deliver_error(struct tbg_transfer *x, unsigned int status)
 	tbg_delivery_enter(x, TBG_DELIVERY_MADE);
 	x->head_at = x->pre.len;
 	x->status = status;
-	x->out_framing = TBG_FRAMING_NONE;	/* its text stands in pre */
+	x->out_framing = TBG_FRAMING_NONE;	/* the body is in pre */
 	if (tbg_transfer_uploads(x) || x->w->draining)
 		x->persist = TBG_PERSIST_NOT;
 	page = tbg_pages_read(x->w->s, location, status, &len, &type);
@@ -301,7 +305,7 @@ void tbg_deliver_interim(struct tbg_transfer *x, unsigned int status,
 	tbg_lines_put(&x->pre, "\r\n", 2);
 }
 
-/* Bytes of the source that are there and not yet sent. */
+/* Returns the unsent bytes of the source. */
 static uint64_t available(const struct tbg_transfer *x)
 {
 	uint64_t end;
@@ -322,7 +326,7 @@ uint64_t tbg_deliver_backlog(const struct tbg_transfer *x)
 	return available(x);
 }
 
-/* The next chunk's frame, once the last one is out; the last chunk. */
+/* Begins the next chunk after the previous one was sent, and the last chunk. */
 static void chunk_begin(struct tbg_transfer *x)
 {
 	uint64_t len = available(x);
@@ -354,7 +358,7 @@ static int iov_text(struct iovec *iov, const struct tbg_lines *l, uint32_t off)
 	return 1;
 }
 
-/* Up to nr pieces, limit bytes. */
+/* Fills at most max pieces, with limit bytes together. */
 static int iov_pieces(const struct tbg_transfer *x, struct iovec *iov, int max,
 		      uint64_t limit)
 {
@@ -392,7 +396,7 @@ static size_t text_advance(struct tbg_lines *l, uint32_t *off, size_t n)
 	return n - used;
 }
 
-/* Past n bytes of the source; frees them if nobody else reads them. */
+/* Advances by n bytes of the source. */
 static void source_advance(struct tbg_transfer *x, size_t n)
 {
 	x->read += n;
@@ -435,14 +439,14 @@ static void advance(struct tbg_transfer *x, size_t n, size_t body)
 
 		source_advance(x, used);
 		n -= used;
-		/* a piece that has been sent whole may grow: skip on later */
+		/* the last piece may still grow, so it is kept */
 		if (x->source->read_once)
 			tbg_deliver_consume(x);
 	}
 	text_advance(&x->post, &x->post_off, n);
 }
 
-/* Whether the body ends with the next len bytes of its source. */
+/* Returns whether the body ends with the next len bytes of its source. */
 static bool body_ends(const struct tbg_transfer *x, uint64_t len)
 {
 	switch (x->out_framing) {
@@ -457,13 +461,13 @@ static bool body_ends(const struct tbg_transfer *x, uint64_t len)
 	}
 }
 
-/* Whether everything there will ever be is sent. */
+/* Returns whether the complete answer was sent. */
 static bool finished(const struct tbg_transfer *x)
 {
 	return x->delivery && !x->pre.len && !x->post.len && !x->chunk_left && body_ends(x, 0);
 }
 
-/* Bytes of the source that may go now. */
+/* Returns the number of source bytes that may be sent now. */
 static uint64_t body_due(const struct tbg_transfer *x)
 {
 	if (!x->delivery || x->out_framing == TBG_FRAMING_NONE)
@@ -471,7 +475,7 @@ static uint64_t body_due(const struct tbg_transfer *x)
 	return x->out_framing == TBG_FRAMING_CHUNKED ? x->chunk_left : available(x);
 }
 
-/* One call's worth; false: nothing (more) can be sent now. */
+/* Sends once. Returns false if nothing (more) can be sent now. */
 static bool send_some(struct tbg_transfer *x)
 {
 	uint64_t body_max;
@@ -500,7 +504,7 @@ static bool send_some(struct tbg_transfer *x)
 	if (n == -EAGAIN)
 		return false;
 	if (n < 0) {
-		if (x->c)	/* not killed yet by what stood before it */
+		if (x->c)	/* not yet closed by a failed earlier send */
 			tbg_conn_kill(x->w, x->c);
 		return false;
 	}
@@ -509,9 +513,9 @@ static bool send_some(struct tbg_transfer *x)
 }
 
 /*
- * A short body that is still coming is not begun with: if it is cut off, the client
- * can be told so, or have what is stale in its place. A client that is still to send
- * may wait for it.
+ * Returns whether to wait for the rest of a short body: if it is cut off, the client
+ * can still get an error or a stale response. Not while the client is sending, because
+ * it may be waiting for the answer.
  */
 static bool held(const struct tbg_transfer *x)
 {
@@ -564,7 +568,8 @@ void tbg_deliver_due(struct tbg_worker *w)
 		w->due_nr--;
 		x->due = false;
 		push(x);
-		if (tbg_transfer_fetches(x))	/* also once the client has all it gets */
+		/* even if the client needs no more of the response */
+		if (tbg_transfer_fetches(x))
 			tbg_fetch_resume(x);
 		tbg_transfer_release(x);
 	}
@@ -604,7 +609,7 @@ void tbg_deliver_break(struct tbg_transfer *x)
 		push(x);
 	if (!x->c)
 		return;
-	/* an orderly end would be the end of a body without length */
+	/* for a body without length, a FIN would mean success */
 	if (x->out_framing == TBG_FRAMING_CLOSE)
 		setsockopt(x->c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	tbg_conn_kill(x->w, x->c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A transfer's way to its client: a head, then the bytes of a chain as they
- * come, framed as the client's version can read them.
+ * Sends a transfer's answer to its client: a head, then the bytes of a chain as they
+ * arrive, with the framing that the client's HTTP version allows.
  */
 #ifndef TBG_USERD_PROXY_DELIVER_H
 #define TBG_USERD_PROXY_DELIVER_H
@@ -16,26 +16,26 @@ struct tbg_response_plan {
 	unsigned int status;
 	const char *reason;
 	size_t reason_len;
-	const char *fields;		/* lines, with a Date */
+	const char *fields;		/* field lines, including Date */
 	size_t fields_len;
-	const struct tbg_fields *received; /* or of a response as received: */
-	const char *date;		/* they are passed on, with this if they have none */
-	int64_t length;			/* of the body, or of a GET's; -1: unknown */
-	int64_t age_s;			/* -1: as the fields say */
+	const struct tbg_fields *received; /* or: fields of a response as received, */
+	const char *date;		/* passed on with this Date if they have none */
+	int64_t length;			/* of the body, or that a GET would have; -1: unknown */
+	int64_t age_s;			/* -1: as in the fields */
 	const char *range;		/* Content-Range, or NULL */
-	const struct tbg_location *location;	/* that adds fields; NULL: none does */
+	const struct tbg_location *location;	/* adds fields; NULL: none */
 	struct tbg_byte_chain *source;	/* body; a reference is taken */
-	uint64_t from, limit;		/* bytes of it */
-	bool ended;			/* it is whole already */
-	bool made_here;			/* by a program of ours: there is no hop to tell */
+	uint64_t from, limit;		/* part of the body to send */
+	bool ended;			/* the body is complete */
+	bool made_here;			/* by a local program: no Via */
 	bool older;			/* received as HTTP/1.0 */
 };
 
 #define TBG_CACHE_STATUS "Cache-Status: toboggan"
 
 /*
- * Status line and fields, but for Cache-Status, and what the connection makes of
- * them. *ret_age_off: where the digits of Age are, of an answer that has an age_s.
+ * Makes status line and fields, except for Cache-Status and those that depend on the
+ * connection. *ret_age_off: offset of Age's digits if age_s is given.
  */
 void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 		      uint32_t *ret_age_off);
@@ -43,48 +43,51 @@ void tbg_deliver_head(struct tbg_lines *l, const struct tbg_response_plan *d,
 /* Turns the plan into a 304. */
 void tbg_deliver_not_modified(struct tbg_response_plan *d);
 
-/* Begins the answer. Nothing is sent before tbg_deliver_push(). */
+/* Begins the answer. tbg_deliver_push() sends it. */
 void tbg_deliver_begin(struct tbg_transfer *x, const struct tbg_response_plan *d);
 
-/* All of the body of an answer without a source, which ends with it. */
+/* Sets the complete body of an answer without a source. */
 void tbg_deliver_whole(struct tbg_transfer *x, const void *b, size_t len);
 
-/* A status, with the page that its location has for it, or a short text. */
+/* Answers with a status and the page that the location has for it, or a short text. */
 void tbg_deliver_error(struct tbg_transfer *x, unsigned int status);
 
-/* An interim response (1xx) ahead of the answer. */
+/* Sends an interim response (1xx) before the answer. */
 void tbg_deliver_interim(struct tbg_transfer *x, unsigned int status,
 			 const char *reason, size_t reason_len,
 			 const char *fields, size_t len);
 
 /*
- * Has sent what can be sent, which may end the transfer: with what is due to other
- * clients, once the worker has seen to what has come (tbg_deliver_due()).
+ * Sends what can be sent, in tbg_deliver_due(), together with data for other clients.
+ * This may end the transfer.
  */
 void tbg_deliver_push(struct tbg_transfer *x);
 
-/* At the end of a round, or when w->due_nr is many. */
+/* Sends for all transfers at the end of a round, or when w->due_nr is large. */
 void tbg_deliver_due(struct tbg_worker *w);
 
-/* The source is whole now. */
+/* The source is complete. */
 void tbg_deliver_end(struct tbg_transfer *x);
 
 /*
- * Takes the answer back, as if it had never begun. False: some of its bytes are sent, or
- * it is a tunnel's.
+ * Discards the answer as if it had not begun. Returns false if some of its bytes were
+ * sent, or if it is a tunnel.
  */
 bool tbg_deliver_retract(struct tbg_transfer *x);
 
-/* It will never be: the client must not take it for whole. */
+/* The body will not be completed: makes this visible to the client. */
 void tbg_deliver_break(struct tbg_transfer *x);
 
-/* Whether its socket takes no more now: writable() comes, see client/answerer.h. */
+/*
+ * Returns whether the client's socket accepts nothing now. writable() is called later,
+ * see client/answerer.h.
+ */
 bool tbg_deliver_blocked(const struct tbg_transfer *x);
 
-/* Bytes that wait for the client. */
+/* Returns the number of bytes that wait for the client. */
 uint64_t tbg_deliver_backlog(const struct tbg_transfer *x);
 
-/* Nobody else reads the source any more: what is sent is freed from now on. */
+/* Makes this transfer the only reader of the source: bytes that were sent are freed. */
 void tbg_deliver_consume(struct tbg_transfer *x);
 
 #endif

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One request to an upstream, on one connection after the other until one
- * answers. A request is sent again only if no byte of an answer came and it
- * was either never sent, or refused (FCGI_OVERLOADED), or is idempotent: then to
- * another server, or to the same on a new connection after one from the pool,
- * which it may have closed at that moment. A server that lets its time pass is
- * not asked again.
+ * Sends one request to an upstream, on one connection after another until one answers.
+ * A request is repeated only if no byte of an answer was received, and if it was not
+ * sent, was refused (FCGI_OVERLOADED), or is idempotent. The repetition goes to another
+ * server, or, after a pooled connection that the server may have just closed, to the
+ * same one on a new connection. A server that timed out is not retried.
  *
- * What is received goes where it stays: the head into the connection's buffer,
- * the body into the pieces that the client is served from and that are stored.
- * A body that is not stored is received only as fast as the client takes it.
+ * Received bytes are not copied: the head is received into the connection's buffer, the
+ * body into the pieces that are sent to the client and stored. A body that is not
+ * stored is received only as fast as the client accepts it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -24,9 +23,9 @@
 #include "proxy/health.h"
 #include "proxy/fetch_internal.h"
 
-#define MISSED_MS	1000		/* an end that the ring has not reported by then */
+#define MISSED_MS	1000		/* without an event, until the socket is checked */
 #define EXPECT_MS	300		/* for a 100 from the upstream */
-#define STARVE_MS	100		/* for a process to take a connection */
+#define STARVE_MS	100		/* for a process to accept a connection */
 
 void tbg_fetch_conn_end(struct tbg_transfer *x, bool keep)
 {
@@ -81,7 +80,7 @@ enum tbg_transfer_phase tbg_fetch_fail(struct tbg_transfer *x, unsigned int stat
 		  tbg_sending_phase_text(x->sending), tbg_delivery_phase_text(x->delivery));
 	tbg_fetch_conn_end(x, false);
 	next = tbg_fetch_end(x, status, false);
-	if (x->hit)			/* the client has it from there */
+	if (x->hit)			/* the client is being answered from there */
 		return next;
 	if (x->checks)
 		tbg_health_found(x, 0);
@@ -92,7 +91,7 @@ enum tbg_transfer_phase tbg_fetch_fail(struct tbg_transfer *x, unsigned int stat
 	return next;
 }
 
-/* NULL: all have been asked. */
+/* Returns NULL if all have been asked. */
 static struct tbg_backend *server_choose(struct tbg_transfer *x)
 {
 	struct tbg_upstream *u = x->upstream;
@@ -102,20 +101,20 @@ static struct tbg_backend *server_choose(struct tbg_transfer *x)
 	return x->tries++ <= u->nr ? tbg_upstream_choose(u, x->tried, x->w->now_ns) : NULL;
 }
 
-/* x->o is a connection to b, or will be one. */
+/* x->o is a connection to b, or will be when connect() has ended. */
 static enum tbg_transfer_phase server_taken(struct tbg_transfer *x, struct tbg_backend *b)
 {
 	x->upstream_conns_nr++;
 	x->stamp_ms = x->w->now_ms;
 	atomic_fetch_add(&b->active, 1);
 	atomic_fetch_add_explicit(&b->requests, 1, memory_order_relaxed);
-	/* a module's next connection is to another worker, perhaps: it has two */
+	/* a module has two workers: its next connection may reach the other one */
 	if (!x->o->reused && (x->asked & TBG_ASKED_NEW || !tbg_upstream_module(x->upstream)))
 		x->tried |= 1u << b->nr;
 	return x->o->connected ? TBG_TRANSFER_ASK : TBG_TRANSFER_CONNECT;
 }
 
-/* Of phase CONNECT: the next server. status: the answer if there is none. */
+/* In phase CONNECT: asks the next server. status: the answer if there is none. */
 static enum tbg_transfer_phase server_take(struct tbg_transfer *x, unsigned int status)
 {
 	struct tbg_backend *b;
@@ -128,12 +127,12 @@ static enum tbg_transfer_phase server_take(struct tbg_transfer *x, unsigned int 
 		status = 503;
 		if (errno != EAFNOSUPPORT)
 			break;
-		/* nor will the next one of its kind */
+		/* the next address of this family would fail, too */
 		x->tried |= 1u << b->nr;
 		tbg_backend_failed(b, strerror(EAFNOSUPPORT), x->w->now_ns);
 		status = 502;
 	}
-	if (b && x->checks) {		/* our own shortage is no fault of the server */
+	if (b && x->checks) {		/* a lack of resources here is not the server's failure */
 		x->checks->checking = false;
 		return tbg_fetch_end(x, status, false);
 	}
@@ -159,7 +158,7 @@ enum tbg_transfer_phase tbg_fetch_begin(struct tbg_transfer *x)
 	else
 		tbg_body_decoder_begin_request(&x->up_decoder, m);
 	if (m->expect_continue && x->protocol->runs_programs)
-		tbg_fetch_tell_continue(x);	/* programs have no interim answers */
+		tbg_fetch_tell_continue(x);	/* programs have no interim responses */
 	return tbg_fetch_try_next(x, 502);
 }
 
@@ -175,7 +174,7 @@ void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why)
 		tbg_program_log(x, why, strlen(why));
 }
 
-/* What follows CONNECT. */
+/* Returns the phase after CONNECT. */
 static enum tbg_transfer_phase connected(struct tbg_transfer *x, int err)
 {
 	if (!err)
@@ -192,7 +191,7 @@ void tbg_fetch_connected(struct tbg_transfer *x, int err)
 	tbg_transfer_release(x);
 }
 
-/* Whether it can be sent again; if it was not, it never will be on this connection. */
+/* Returns whether the request may be sent again. Cancels a pending send. */
 static bool may_repeat(struct tbg_transfer *x)
 {
 	struct tbg_upstream_conn *o = x->o;
@@ -202,7 +201,7 @@ static bool may_repeat(struct tbg_transfer *x)
 	       (!o->sent || x->answer.refused || tbg_method_idempotent(x->m.method));
 }
 
-/* To the next server, or the end with that status. */
+/* Asks the next server, or ends with that status. */
 static enum tbg_transfer_phase repeat(struct tbg_transfer *x, unsigned int status)
 {
 	x->up_nr = 0;
@@ -229,8 +228,8 @@ static void expect_check(struct tbg_transfer *x)
 }
 
 /*
- * A server that takes the request yet, out of what the kernel holds for it, is at work:
- * its time for an answer begins when it has all of it.
+ * A server that is still reading the request from the socket is working: its time limit
+ * for an answer begins when it has all of it.
  */
 static void taking_check(struct tbg_transfer *x)
 {
@@ -243,7 +242,7 @@ static void taking_check(struct tbg_transfer *x)
 	x->up_queued = queued;
 }
 
-/* For what is being waited for. */
+/* Returns the time limit of the current phase. */
 static uint32_t limit_of(const struct tbg_transfer *x)
 {
 	const struct tbg_upstream_settings *settings = &x->upstream->settings;
@@ -271,7 +270,7 @@ static const char *late_text(const struct tbg_transfer *x)
 	}
 }
 
-/* The time that it takes is looked at: what follows. */
+/* Checks the time limits. Returns the next phase. */
 static enum tbg_transfer_phase checked(struct tbg_transfer *x)
 {
 	uint32_t age_ms;
@@ -281,7 +280,7 @@ static enum tbg_transfer_phase checked(struct tbg_transfer *x)
 	expect_check(x);
 	if (!tbg_transfer_fetches(x) || !x->o)
 		return x->phase;
-	if (x->delivery == TBG_DELIVERY_MADE)	/* a body that is slow goes as it comes, then */
+	if (x->delivery == TBG_DELIVERY_MADE)	/* held back too long, see held() */
 		tbg_deliver_push(x);
 	if (x->protocol->runs_programs && x->phase < TBG_TRANSFER_HEAD && age_ms > STARVE_MS)
 		tbg_upstream_conn_starves(x->w, x->o);
@@ -291,17 +290,18 @@ static enum tbg_transfer_phase checked(struct tbg_transfer *x)
 		tbg_upstream_conn_again(x->w, x->o);
 		return x->phase;
 	}
-	/* a client that is slow with its body has time limits of its own */
+	/* a client that sends its body slowly has its own time limits */
 	if (tbg_transfer_starves(x))
 		return x->phase;
 	/*
-	 * A tunnel may have nothing to say, a server wait for the rest of a body, a
-	 * program work on behind its whole answer.
+	 * A tunnel may be silent, a server may wait for the rest of a body, and a
+	 * program may run on after its complete answer: no failure of the server.
 	 */
 	if (!tbg_transfer_receives(x) ||
 	    (x->r.status != 101 && tbg_fetch_has_body(x) && (!tbg_transfer_uploads(x) || x->up_nr)))
 		backend_failed(x, late_text(x));
-	x->tried |= 1u << x->o->backend->nr;	/* its time is over, on any connection */
+	/* it timed out: do not ask it again on any connection */
+	x->tried |= 1u << x->o->backend->nr;
 	if (x->phase == TBG_TRANSFER_CONNECT ||
 	    (tbg_transfer_asks(x) && may_repeat(x)))
 		return repeat(x, 504);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A transfer's way to an upstream and back: chooses a server, sends the request
- * with its body, takes the response apart, stores it where RFC 9111 allows,
- * and hands it to deliver.c as it comes.
+ * Sends a transfer's request to an upstream and receives the response: chooses a
+ * server, sends the request with its body, parses the response, stores it where RFC
+ * 9111 allows it, and passes it to deliver.c as it arrives.
  */
 #ifndef TBG_USERD_PROXY_FETCH_H
 #define TBG_USERD_PROXY_FETCH_H
@@ -12,27 +12,30 @@
 #include "proxy/transfer.h"
 
 /*
- * Enter the phases CONNECT, ASK and RECEIVE, begin what is done in them, and return the
- * phase that follows. For tbg_transfer_go_on() alone.
+ * Enter the phases CONNECT, ASK and RECEIVE, start their work, and return the next
+ * phase. Called only by tbg_transfer_go_on().
  */
 enum tbg_transfer_phase tbg_fetch_begin(struct tbg_transfer *x);
 enum tbg_transfer_phase tbg_fetch_ask(struct tbg_transfer *x);
 enum tbg_transfer_phase tbg_fetch_receive(struct tbg_transfer *x);
 
-/* proxy/connection_pool.c's: the connection stands (0) or does not; bytes went; came. */
+/*
+ * Called by proxy/connection_pool.c: connect() has ended (0 or an errno); bytes were
+ * sent; bytes were received.
+ */
 void tbg_fetch_connected(struct tbg_transfer *x, int err);
 void tbg_fetch_sent(struct tbg_transfer *x, int res);
 void tbg_fetch_received(struct tbg_transfer *x, int res);
 
-/* The client has sent more of the body. */
+/* More of the body has arrived from the client. */
 void tbg_fetch_input(struct tbg_transfer *x);
-/* The client has taken some: the upstream may go on. */
+/* The client has accepted data: receives from the upstream again if it was paused. */
 void tbg_fetch_resume(struct tbg_transfer *x);
 
-/* Ends it silently. */
+/* Ends the fetch without an answer. */
 void tbg_fetch_stop(struct tbg_transfer *x);
 
-/* Time limits. */
+/* Checks the time limits. */
 void tbg_fetch_check(struct tbg_transfer *x);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A check is a transfer without a client: a request of our own to one server,
- * on a connection of its own. The head of the response decides. Its time limits are
- * those of every request, or an interval if that is less.
+ * A check is a transfer without a client: a request to one server on a connection of
+ * its own. The head of the response decides. The time limits are those of other
+ * requests, or one interval if that is less.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "proxy/transfer.h"
 
 #define HEAD_MAX 1024
-#define LIMIT_MS 1000	/* at least, for a server that is slow for once */
+#define LIMIT_MS 1000	/* at least, to allow for one slow answer */
 
 static void check_begin(struct tbg_worker *w, struct tbg_backend *b)
 {

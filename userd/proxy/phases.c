@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Phases: which may follow which, and what they are called. */
+/* The phases: their texts, and which may follow which. */
 #include <assert.h>
 
 #include "proxy/phases.h"

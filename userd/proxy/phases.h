@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The life of a request that is answered from behind, in phases. Four run side by side:
- * how the answer is found (of a transfer), how the request comes from the client (its
- * upload), how it reaches a server meanwhile (its sending), and how the answer reaches the
- * client (its delivery).
- * Each list says which phases may follow; a change to another is a fault of ours, which
- * assert() finds. Documentation/request-life.rst is drawn from these lists
+ * The phases of a transfer. Four sequences run in parallel: how the answer is found
+ * (transfer), how the request arrives from the client (upload), how it is sent to a
+ * server (sending), and how the answer is sent to the client (delivery).
+ *
+ * Each list names the phases that may follow; any other change is a programming error,
+ * caught by assert(). Documentation/request-life.rst is drawn from these lists
  * (tools/draw-phases).
  */
 #ifndef TBG_USERD_PROXY_PHASES_H
@@ -24,7 +24,7 @@
 	X(PAUSE,   "waits for the client to take the response", TO(RECEIVE) | TO(DONE)) \
 	X(DONE,    "has nothing to wait for",             0)
 
-/* Of what the client sends. */
+/* The request, as it arrives from the client. */
 #define TBG_UPLOAD_PHASE_LIST(X) \
 	X(HEAD,    "its head is being read",              TO(BODY) | TO(OFFER) | TO(END)) \
 	X(BODY,    "more of its body comes",              TO(END)) \
@@ -32,7 +32,7 @@
 	X(TUNNEL,  "the bytes of a tunnel come",          TO(END)) \
 	X(END,     "no more of it comes",                 0)
 
-/* Of the request to the server that is asked now: each one begins anew. */
+/* The request, as it is sent to the current server. The next server begins with HEAD again. */
 #define TBG_SENDING_PHASE_LIST(X) \
 	X(HEAD,    "its head is to be sent",              TO(BODY) | TO(LAST)) \
 	X(BODY,    "its body is sent as it comes",        TO(LAST) | TO(CUT) | TO(FAILED) | TO(HEAD)) \
@@ -73,7 +73,7 @@ enum tbg_delivery_phase {
 
 struct tbg_transfer;
 
-/* The next phase; asserts that it may follow. */
+/* Enter the next phase; assert that it may follow. */
 void tbg_transfer_enter(struct tbg_transfer *x, enum tbg_transfer_phase next);
 void tbg_upload_enter(struct tbg_transfer *x, enum tbg_upload_phase next);
 void tbg_sending_enter(struct tbg_transfer *x, enum tbg_sending_phase next);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What programs write to their error output goes to the daemon's log, line by line.
- * It is others' text: it must not fill the disk, nor hold anything that a terminal
- * would obey.
+ * Writes the error output of programs to the daemon's log, line by line. It is
+ * untrusted text: it must not fill the disk, nor contain control sequences for
+ * terminals.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,11 +14,14 @@
 #include "proxy/program_errors.h"
 #include "proxy/transfer.h"
 
-#define ERROR_LINE	800		/* bytes; longer ones are logged in parts */
-#define ERRORS_MAX	(64u << 10)	/* bytes of a request's */
+#define ERROR_LINE	800		/* bytes; longer lines are split */
+#define ERRORS_MAX	(64u << 10)	/* bytes per request */
 #define ERROR_LINES_PER_S 1000
 
-/* Bytes of the character in UTF-8 (RFC 3629) at p; 0: none, or one of C0 or C1. */
+/*
+ * Returns the length of the UTF-8 character (RFC 3629) at p; 0: invalid, or a control
+ * character (C0 or C1).
+ */
 static size_t printable(const uint8_t *p, size_t len)
 {
 	size_t n = *p < 0xc2 ? 1 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : 4;
@@ -34,7 +37,7 @@ static size_t printable(const uint8_t *p, size_t len)
 	return n;
 }
 
-/* With nothing in it that a terminal would obey. */
+/* Replaces control characters, so that a terminal shows the line safely. */
 void tbg_program_log(const struct tbg_transfer *x, const char *b, size_t len)
 {
 	const struct tbg_pool_command *o = x->upstream->command;
@@ -54,12 +57,13 @@ void tbg_program_log(const struct tbg_transfer *x, const char *b, size_t len)
 }
 
 /*
- * Of all workers, a second: a program in a loop is not to fill the disk. What is left
- * out is counted in the first line after it.
+ * Limits the lines per second of all workers: a program in a loop must not fill the
+ * disk. The next logged line reports how many were left out.
  */
 static bool rate_takes(const struct tbg_transfer *x)
 {
-	static _Atomic uint64_t window;		/* its second, and the lines in it */
+	/* second in the upper half, number of lines in the lower */
+	static _Atomic uint64_t window;
 	static atomic_uint lost;
 	uint64_t now = x->w->now_ns / TBG_NS_PER_S << 32, seen = atomic_load(&window);
 	unsigned int nr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Of the programs that answer a transfer: what they report, and what is logged of them. */
+/* Error output of the programs that answer transfers, and its logging. */
 #ifndef TBG_USERD_PROXY_PROGRAM_ERRORS_H
 #define TBG_USERD_PROXY_PROGRAM_ERRORS_H
 
@@ -8,10 +8,10 @@
 
 struct tbg_transfer;
 
-/* One line of a server, a program or a module to the log, or about it. */
+/* Logs one line from, or about, a server, a program or a module. */
 void tbg_program_log(const struct tbg_transfer *x, const char *b, size_t len);
 
-/* Logs the program's error output line by line; all: also a line that has not ended. */
+/* Logs the program's error output line by line. all: also an incomplete last line. */
 void tbg_program_errors(struct tbg_transfer *x, bool all);
 
 #endif

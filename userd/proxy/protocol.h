@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a fetch does differently for each protocol that upstreams speak: one table of
- * operations a protocol. fetch.c and its parts call these and know no protocol by name.
- * To add one: a row in TBG_PROTOCOL_LIST (upstream.h), a table, its entry in
- * tbg_protocol_ops_of().
+ * The differences between the protocols of upstreams: one table of operations per
+ * protocol. fetch.c and its parts call these and name no protocol. To add one: a row in
+ * TBG_PROTOCOL_LIST (upstream.h), a table, and its entry in tbg_protocol_ops_of().
  */
 #ifndef TBG_USERD_PROXY_PROTOCOL_H
 #define TBG_USERD_PROXY_PROTOCOL_H
@@ -19,41 +18,41 @@ struct tbg_transfer;
 
 struct tbg_protocol_ops {
 	/*
-	 * Programs answer: there is no hop between them and us (no Via), they send no
-	 * interim responses, may send a body to a HEAD, and run on when nobody waits.
+	 * Programs answer. They are no HTTP hop (no Via), send no interim responses,
+	 * may send a body to a HEAD, and continue to run when no client waits.
 	 */
 	bool runs_programs;
-	size_t body_piece_max;		/* bytes of a request's body that are framed at once */
+	size_t body_piece_max;		/* largest piece of a request's body in one frame */
 
-	/* The request's head to x->up_head, with the end of its body if it has none. */
+	/* Makes the request's head in x->up_head, with the end of its body if it has none. */
 	void (*head)(struct tbg_transfer *x, const struct tbg_forward *f);
-	/* What stands around len bytes of its body, to x->up_pre and x->up_post. */
+	/* Makes the framing of len body bytes: x->up_pre before and x->up_post after them. */
 	void (*body)(struct tbg_transfer *x, size_t len, bool done);
-	/* Informs the server that nobody waits any more, if the protocol allows it now. */
+	/* Informs the server that no client waits any more, if the protocol allows it now. */
 	void (*abandon)(struct tbg_transfer *x);
 
-	/* A request has been made: a response may come. */
+	/* The request's head is complete: prepares for a response. */
 	void (*response_begin)(struct tbg_transfer *x);
 	/*
-	 * Of len bytes that have come behind x->o->head[head_len]: *ret_data of them
-	 * belong to the head or what follows it, *ret_used are dealt with. BAD: the
-	 * server has given up, or breaks the protocol.
+	 * Handles len bytes received at x->o->head[head_len]. *ret_data of them belong
+	 * to the head or follow it; *ret_used are consumed. BAD: the server has given
+	 * up or violates the protocol.
 	 */
 	enum tbg_parsed (*head_receive)(struct tbg_transfer *x, size_t len, size_t *ret_used,
 					size_t *ret_data);
-	/* The head in x->o->head to x->r and x->resp_fields. */
+	/* Parses the head in x->o->head into x->r and x->resp_fields. */
 	enum tbg_parsed (*head_parse)(struct tbg_transfer *x);
 	/*
-	 * Whether the final head and what has come with it are of one response; sets its
-	 * length where only its end tells that.
+	 * Returns whether the data received with the final head fits its length. Sets
+	 * the length if only the end of the response defines it.
 	 */
 	bool (*length_agrees)(struct tbg_transfer *x);
-	/* Behind the head: how the body is framed. */
+	/* Sets the framing of the body, after the head. */
 	void (*body_begin)(struct tbg_transfer *x, uint8_t framing, uint64_t length);
 	/*
-	 * Whether len bytes behind a response begin another one. They are dropped with
-	 * the connection (RFC 9112 6.3), and the response is not stored; where they do,
-	 * the first was made by who may have made up both.
+	 * Returns whether len bytes after a response begin another response. They are
+	 * dropped with the connection (RFC 9112 6.3), and the response is not stored:
+	 * an attacker who can insert a second response may have made the first, too.
 	 */
 	bool (*is_response)(const uint8_t *b, size_t len);
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a fetch does where its upstream speaks FastCGI. One request at a time on a
- * connection, which the server is asked to keep: multiplexing, which hardly any
- * server does, would gain nothing over a pool. The response is taken off its records
- * from its first byte on, so its head comes without any framing.
+ * The operations of a fetch for FastCGI. A connection carries one request at a time,
+ * and the server is asked to keep it: multiplexing, which hardly any server supports,
+ * would gain nothing over a pool. Records are decoded from the first byte of the
+ * response on, so its head has no framing.
  */
 #include <string.h>
 #include <sys/socket.h>
@@ -22,7 +22,7 @@ static void stream_end(struct tbg_lines *l, uint8_t type)
 	tbg_lines_put(l, header, sizeof(header));
 }
 
-/* The target's path as programs receive it; "/" without one. */
+/* Returns the target's path as programs receive it; "/" if there is none. */
 static struct tbg_slice path_of(struct tbg_slice target, char ret[TBG_TARGET_MAX + 1])
 {
 	int n = tbg_target_path(target.text, target.len, ret);
@@ -70,7 +70,7 @@ static void abandon(struct tbg_transfer *x)
 	const struct tbg_upstream_conn *o = x->o;
 	uint8_t header[TBG_FCGI_RECORD_HEADER];
 
-	/* between two records, of a request that has begun and not ended */
+	/* only between two records, of a request that has begun and not ended */
 	if (!o->connected || !o->sent || o->send.busy || x->up_nr ||
 	    x->answer.ended)
 		return;
@@ -100,7 +100,7 @@ static enum tbg_parsed head_parse(struct tbg_transfer *x)
 
 static void body_begin(struct tbg_transfer *x, uint8_t framing, uint64_t length)
 {
-	/* in records, as it was from response_begin() on */
+	/* records, since response_begin() */
 	(void)x;
 	(void)framing;
 	(void)length;
@@ -119,7 +119,7 @@ static bool length_agrees(struct tbg_transfer *x)
 
 	if (x->behind == TBG_BEHIND_RESPONSE || tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
 		return x->behind != TBG_BEHIND_RESPONSE;
-	/* an answer that has arrived whole has a length, declared or not */
+	/* an answer that has arrived completely has a length, declared or not */
 	if (ended && !r->has_length) {
 		r->has_length = true;
 		r->content_length = len;

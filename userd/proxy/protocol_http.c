@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a fetch does where its upstream speaks HTTP/1.1 (RFC 9112): heads as text, the
- * body framed as the head declares. Only the end of the connection informs a server that
- * nobody waits any more.
+ * The operations of a fetch for HTTP/1.1 (RFC 9112): heads as text, and the body with
+ * the framing that its head declares. A server learns only from the end of the
+ * connection that no client waits any more.
  */
 #include <string.h>
 

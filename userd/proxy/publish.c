@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An object lasts until the first of three: the response is stale; it is time
- * to fetch it again; its Age has one digit more. The request that then comes to
- * the daemon is answered from the store, begins that fetch, or brings the next
- * object: so Age is exact to the second, no hit waits for an upstream, and what
- * nobody asks for is not kept fresh.
+ * An object expires at the first of three times: when the response is stale, when it
+ * should be refreshed, or when Age gets one more digit. The next request then reaches
+ * the daemon, is answered from the store, and starts the refresh or publishes the next
+ * object. So Age is exact to the second, no hit waits for an upstream, and a response
+ * without requests is not refreshed.
  */
 #include <string.h>
 
@@ -63,7 +63,7 @@ static unsigned int digits_of(uint64_t age_s)
 	return nr;
 }
 
-/* When an Age of this many digits gets one more. */
+/* Returns when an Age of this many digits gets one more. */
 static uint64_t digits_end_ns(const struct tbg_response_directives *t, unsigned int digits)
 {
 	uint64_t age_s = 1;
@@ -84,12 +84,12 @@ static uint64_t object_end_ns(const struct tbg_stored *one, unsigned int digits,
 	return other > now_ns && other < end ? other : end;
 }
 
-/* The end of each head: the tier's name, and what is from there on. */
+/* The end of each head: the tier's name and the bytes after it. */
 #define TIER_ON		"wire\r\n\r\n"
 #define TIER_BACK	(sizeof(TIER_ON) - 1)
 static const char head_end[] = TBG_CACHE_STATUS "; hit; detail=" TIER_ON;
 
-/* Heads of the three parts, and where in them the Age is. */
+/* Heads of the parts, and the offset of Age in them. */
 struct heads {
 	struct tbg_lines get, not;
 	uint32_t get_age, not_age;
@@ -126,7 +126,7 @@ static void body_copy(uint8_t *to, const struct tbg_byte_chain *body)
 	}
 }
 
-/* Validators, as transfer.c compares them. */
+/* Sets the validators, as transfer.c compares them. */
 static void validators_set(struct tbg_object *o, const struct tbg_stored *one)
 {
 	struct tbg_slice tag = field_of(one, "ETag");
@@ -204,8 +204,8 @@ static void key_make(const struct tbg_cache *cache, uint32_t vhost,
 }
 
 /*
- * The location that leads to where it was fetched; NULL: none, any more. A
- * reload may have come while it was fetched.
+ * Returns the location that leads to the upstream of the response; NULL: there is none,
+ * perhaps after a reload during the fetch.
  */
 static const struct tbg_location *location_of(const struct tbg_site *site,
 					      const struct tbg_uri *u)

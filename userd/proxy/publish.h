@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What upstreams answered, for the kernel tiers: small fresh responses that any
- * request for their URI, or any with that Accept-Encoding, may be answered with.
- * Called by the workers, when they
- * store a response and whenever one of theirs answers. What is published lives
- * as long as what is stored does (store/responses.h); it must never outlive it.
+ * Publishes responses of upstreams to the kernel tiers: small fresh responses that may
+ * answer any request for their URI, or any with that Accept-Encoding. Called by workers
+ * when they store a response and whenever a stored one answers. A published object
+ * never outlives the stored response (store/responses.h).
  */
 #ifndef TBG_USERD_PROXY_PUBLISH_H
 #define TBG_USERD_PROXY_PUBLISH_H
@@ -19,20 +18,21 @@ struct tbg_cache;
 struct tbg_site;
 struct tbg_store;
 
-/* Why a stored response is the daemon's alone; NULL: it need not be. */
+/* Returns why a stored response cannot be published; NULL: it can. */
 const char *tbg_publish_doubt(const struct tbg_stored *one,
 			      const struct tbg_uri *u);
 
 /*
- * The text under which the kernel tiers find it for a request of these field
- * lines (core/key.h), and its length; -1: they would not look for it.
+ * Makes the text by which the kernel tiers find the object for a request with these
+ * field lines (core/key.h). Returns its length; -1: they would not look it up.
  */
 int tbg_publish_text(const struct tbg_stored *one, const struct tbg_uri *u,
 		     const char *req, size_t req_len, char ret[TBG_URI_MAX]);
 
 /*
- * Where there are kernel tiers: for requests like this one, which it answers, as long
- * as it may and its Age has as many digits as now.
+ * Publishes a stored response for requests like this one, if there are kernel tiers.
+ * The object lives while the response is usable and its Age has the same number of
+ * digits.
  */
 void tbg_publish(struct tbg_cache *cache, struct tbg_store *store,
 		 const struct tbg_site *site, const struct tbg_uri *u, struct tbg_stored *one,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The body is taken off its framing as it comes and put into a spool; limits
- * are looked at before that. The client's trailer fields are dropped: what
- * follows has a length.
+ * Decodes the body as it arrives and appends it to a spool, after checking the limits.
+ * The client's trailer fields are dropped: the request is forwarded with a length.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,14 +13,14 @@
 #include "store/spool.h"
 #include "proxy/transfer.h"
 
-#define SMALL_MAX (16 << 10)	/* of a body that is worth the wait, to be sent again */
+#define SMALL_MAX (16 << 10)	/* limit of a body that is buffered so that it can be sent again */
 
 static bool needs_length(const struct tbg_transfer *x)
 {
 	return tbg_protocol_needs_length(x->upstream->settings.protocol);
 }
 
-/* A request with its body in hand can go to the next server, if it may. */
+/* A request whose body is buffered can be sent to another server, if its method allows. */
 static bool repeatable(const struct tbg_message *m)
 {
 	return !m->chunked && m->content_length <= SMALL_MAX && !m->expect_continue &&
@@ -29,8 +28,8 @@ static bool repeatable(const struct tbg_message *m)
 }
 
 /*
- * A program takes one of a few places while it runs: a client that sends its body a byte
- * at a time is not to hold it.
+ * Returns whether the request occupies one of few programs while it runs: a client that
+ * sends its body slowly must not block it.
  */
 static bool takes_place(const struct tbg_transfer *x)
 {
@@ -52,7 +51,7 @@ bool tbg_request_body_lacks_length(const struct tbg_transfer *x,
 	return x->m.chunked && needs_length(x) && l->body_buffer == TBG_BODY_STREAMED;
 }
 
-/* What is left of the body is never read, and so the connection ends. */
+/* Answers with an error. The rest of the body is never read, so the connection ends. */
 static enum tbg_transfer_phase refuse(struct tbg_transfer *x, unsigned int status)
 {
 	tbg_deliver_error(x, status);
@@ -101,7 +100,7 @@ unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret)
 	return status;
 }
 
-/* From here on it is a request with a length, or without a body. */
+/* The body is complete: the request now has a length, or no body. */
 static enum tbg_transfer_phase done(struct tbg_transfer *x)
 {
 	tbg_upload_enter(x, TBG_UPLOAD_END);
@@ -125,8 +124,8 @@ enum tbg_transfer_phase tbg_request_body_input(struct tbg_transfer *x)
 	if (p == TBG_PARSED_DONE)
 		return done(x);
 	if (x->c->eof)
-		tbg_conn_kill(x->w, x->c);	/* it has ended within its body */
+		tbg_conn_kill(x->w, x->c);	/* end of input within its body */
 	else
 		tbg_conn_input_more(x->w, x->c);
-	return x->phase;			/* over, if that has ended it */
+	return x->phase;			/* DONE if the client was disconnected */
 }

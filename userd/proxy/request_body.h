@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A request with a body that is received whole before anything is done with it: what
- * it is sent to needs its length, or is to be kept from slow clients. Between
- * the begin of a transfer and its deciding what answers.
+ * Receives a request's body completely before the request is handled: the next server
+ * needs its length, or must be protected from slow clients. Used between the begin of a
+ * transfer and tbg_transfer_decide().
  */
 #ifndef TBG_USERD_PROXY_REQUEST_BODY_H
 #define TBG_USERD_PROXY_REQUEST_BODY_H
@@ -17,21 +17,21 @@ struct tbg_transfer;
 
 bool tbg_request_body_wanted(const struct tbg_transfer *x, const struct tbg_location *l);
 
-/* A length is needed, and must not be found out like this: 411. */
+/* Returns whether a length is needed but the body must not be buffered to find it: 411. */
 bool tbg_request_body_lacks_length(const struct tbg_transfer *x,
 			     const struct tbg_location *l);
 
-/* The phase that follows: its own, or DONE with an error. */
+/* Returns the next phase: BODY, or DONE with an error. */
 enum tbg_transfer_phase tbg_request_body_begin(struct tbg_transfer *x,
 					       const struct tbg_location *l);
 
 /*
- * What has come of the body, off its framing, into x->spool. 0, *ret telling
- * whether it has ended; or the status that answers it.
+ * Decodes received bytes of the body into x->spool. Returns 0, with *ret telling
+ * whether the body has ended, or the status to answer with.
  */
 unsigned int tbg_request_body_eat(struct tbg_transfer *x, enum tbg_parsed *ret);
 
-/* There may be more of the body, or its end: the phase that follows. */
+/* Handles more of the body, or its end. Returns the next phase. */
 enum tbg_transfer_phase tbg_request_body_input(struct tbg_transfer *x);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The request that a transfer keeps for as long as it lasts: its URI, its fields
- * without those that must not be passed on, its script.
+ * The copy of the request that a transfer keeps: its URI, its fields except for those
+ * that must not be forwarded, and its script settings.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "proxy/transfer.h"
 #include "proxy/transfer_internal.h"
 
-/* Copies, and returns what is behind. */
+/* Copies, and returns the end of the copy. */
 static char *text_add(char *at, const char *b, size_t len)
 {
 	if (len)
@@ -20,10 +20,10 @@ static char *text_add(char *at, const char *b, size_t len)
 }
 
 /*
- * The URI that a response is stored under, and that is sent on: nothing else is to
- * select an answer. Host is in lower case and without the scheme's own port, an empty
- * path is "/" (RFC 9110 4.2.3). A folder's index is part of the target unless the
- * server is a program's: it receives both.
+ * Makes the URI that is used for storage and forwarding; nothing else may select an
+ * answer. The host is in lower case and without the scheme's default port; an empty
+ * path is "/" (RFC 9110 4.2.3). A folder's index is part of the target, except for
+ * programs, which receive both.
  */
 static void uri_make(struct tbg_transfer *x, struct tbg_slice target)
 {
@@ -56,7 +56,7 @@ static void uri_make(struct tbg_transfer *x, struct tbg_slice target)
 	x->target = (struct tbg_slice){ uri + n, at - uri - n };
 }
 
-/* The target in origin form (RFC 9112 3.2.1): what follows the authority; or "*". */
+/* Returns the target in origin form (RFC 9112 3.2.1): the part after the authority; or "*". */
 static struct tbg_slice origin_form(const struct tbg_message *m, struct tbg_slice t)
 {
 	const char *at = t.text, *end = t.text + t.len;
@@ -76,7 +76,7 @@ struct tbg_slice tbg_transfer_text_of(const struct tbg_transfer *x, struct tbg_t
 	return (struct tbg_slice){ x->req + t.off, t.off ? t.len : 0 };
 }
 
-/* Whether the client offers to go on in another protocol. */
+/* Returns whether the client offers to switch to another protocol. */
 static bool upgrades(const struct tbg_transfer *x)
 {
 	const struct tbg_fields *fields = &x->req_fields;
@@ -85,11 +85,11 @@ static bool upgrades(const struct tbg_transfer *x)
 	       x->m.method == TBG_METHOD_GET && x->m.minor &&
 	       tbg_fields_have(fields, TBG_NAME_CONNECTION, TBG_SLICE("Upgrade")) &&
 	       tbg_name_in(TBG_NAME_UPGRADE, fields->has) &&
-	       /* an offer that may be ignored */
+	       /* this offer may be ignored */
 	       !tbg_fields_have(fields, TBG_NAME_UPGRADE, TBG_SLICE("h2c"));
 }
 
-/* A trusted proxy's, or one of our own. */
+/* Takes the request id of a trusted proxy, or makes one. */
 static void request_id_take(struct tbg_transfer *x)
 {
 	const struct tbg_field_line *f =
@@ -104,8 +104,8 @@ static void request_id_take(struct tbg_transfer *x)
 }
 
 /*
- * What only a proxy before us may say of a request is emptied in anybody else's: no
- * upstream and no program is to believe it, nor a Vary to choose by it.
+ * Blanks fields that only a trusted proxy may set, if another client sent them: no
+ * upstream and no program may believe them, and no Vary may select by them.
  */
 static void claims_empty(struct tbg_transfer *x)
 {
@@ -131,7 +131,10 @@ static void odd_names_drop(struct tbg_fields *f)
 	f->nr = nr;
 }
 
-/* What varies by it is stored by this form: nothing else is to select an answer. */
+/*
+ * Normalizes Accept-Encoding: responses that vary by it are stored under this form,
+ * which also is the one forwarded.
+ */
 static void encodings_join(struct tbg_transfer *x)
 {
 	size_t from = x->text.len;

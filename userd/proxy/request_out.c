@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The request to a server: its head, and its body as it comes, framed as the protocol
- * has it. Called when the connection is made, and when the client or the socket has
- * more; must not take more of the body than there is room for.
+ * Sends the request to a server: its head, then its body as it arrives, with the
+ * protocol's framing. Called when the connection is established, and when the client or
+ * the socket is ready. Must not read more of the body than can be buffered.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 #include "store/spool.h"
 #include "proxy/fetch_internal.h"
 
-#define TUNNEL_AHEAD	(16u << 20)	/* bytes that wait for its server */
-#define SPOOL_PIECE	(32u << 10)	/* of a body, at a time */
+#define TUNNEL_AHEAD	(16u << 20)	/* limit of bytes that wait for a tunnel's server */
+#define SPOOL_PIECE	(32u << 10)	/* of a body, per send */
 
 static enum tbg_transfer_phase next_send(struct tbg_transfer *x);
 
@@ -97,7 +97,7 @@ static void up_add(struct tbg_transfer *x, const void *b, size_t len)
 		x->up_iov[x->up_nr++] = (struct iovec){ (void *)b, len };
 }
 
-/* A bad or truncated body: the upstream must not take it for whole. */
+/* A malformed or truncated body: the upstream must not take it for complete. */
 static enum tbg_transfer_phase body_bad(struct tbg_transfer *x, unsigned int status)
 {
 	enum tbg_transfer_phase next;
@@ -116,8 +116,8 @@ static enum tbg_transfer_phase body_bad(struct tbg_transfer *x, unsigned int sta
 }
 
 /*
- * Frames for the upstream what has been taken off the client's frames, to up_iov. False:
- * no memory; a part of it alone would be another message.
+ * Frames decoded body bytes for the upstream in up_iov. Returns false without memory: a
+ * part of the frame would be a different message.
  */
 static bool body_frame(struct tbg_transfer *x, const void *b, size_t data,
 		       bool done)
@@ -139,7 +139,7 @@ static enum tbg_sending_phase head_send(struct tbg_transfer *x)
 	return tbg_transfer_uploads(x) || x->spool ? TBG_SENDING_BODY : TBG_SENDING_LAST;
 }
 
-/* Sends on what has come of the body. */
+/* Forwards received bytes of the body. */
 static enum tbg_sending_phase body_send(struct tbg_transfer *x)
 {
 	size_t used = 0, data = 0, take;
@@ -191,10 +191,10 @@ static bool spool_left(const struct tbg_transfer *x)
 }
 
 /*
- * On a socket of sock the kernel's window holds no client back: there, what has
- * come of a body that is sent on as it comes goes by way of the spool, which is
- * begun anew whenever it is empty. A tunnel, which has no end, must wait for its
- * server in time. False: the fetch has ended.
+ * With sock, the TCP window does not slow a client down. There, body bytes that are
+ * forwarded as they arrive pass through the spool, which is restarted whenever it is
+ * empty. A tunnel has no end, so its input waits for the server. Returns false if the
+ * fetch has ended.
  */
 static bool hoard(struct tbg_transfer *x)
 {
@@ -216,7 +216,7 @@ static bool hoard(struct tbg_transfer *x)
 	return true;
 }
 
-/* Sends more of what lies in the spool. */
+/* Sends more of the spool. */
 static enum tbg_sending_phase spool_send(struct tbg_transfer *x)
 {
 	ssize_t n;
@@ -247,7 +247,7 @@ fail:
 	return TBG_SENDING_FAILED;
 }
 
-/* Of the phase, with nothing on its way: what follows. */
+/* Nothing is being sent: starts the next send. Returns the next phase. */
 static enum tbg_sending_phase send_more(struct tbg_transfer *x)
 {
 	switch ((enum tbg_sending_phase)x->sending) {
@@ -265,7 +265,7 @@ static enum tbg_sending_phase send_more(struct tbg_transfer *x)
 	return x->sending;
 }
 
-/* Sends what there is, if nothing is being sent. */
+/* Starts the next send, unless one is in progress. */
 static enum tbg_transfer_phase next_send(struct tbg_transfer *x)
 {
 	enum tbg_sending_phase next;
@@ -286,7 +286,7 @@ static enum tbg_transfer_phase next_send(struct tbg_transfer *x)
 	tbg_sending_enter(x, next);
 	if (next == TBG_SENDING_FAILED)
 		return TBG_TRANSFER_DONE;
-	if (next == TBG_SENDING_LAST && !x->up_nr)	/* it took no bytes to end it */
+	if (next == TBG_SENDING_LAST && !x->up_nr)	/* no bytes were needed to end it */
 		tbg_sending_enter(x, TBG_SENDING_SENT);
 	return x->phase;
 }
@@ -305,17 +305,20 @@ enum tbg_transfer_phase tbg_fetch_send_on(struct tbg_transfer *x)
 {
 	enum tbg_transfer_phase next = next_send(x);
 
-	/* a tunnel's end waits for the 101, as its bytes do: or this is none */
+	/*
+	 * the end of a tunnel waits for the 101, like its bytes; without 101 there is
+	 * no tunnel
+	 */
 	if (next == TBG_TRANSFER_DONE || !x->c || !tbg_transfer_uploads(x) || !x->c->eof ||
 	    x->upload == TBG_UPLOAD_OFFER)
 		return next;
 	if (x->sending != TBG_SENDING_HEAD && !x->up_nr && !x->o->send.busy && !spool_left(x)) {
-		if (x->upload == TBG_UPLOAD_TUNNEL) {	/* its one direction */
+		if (x->upload == TBG_UPLOAD_TUNNEL) {	/* close one direction */
 			tbg_fetch_request_close(x);
 			shutdown(x->o->fd, SHUT_WR);
 			return next;
 		}
-		/* the client has ended within its body */
+		/* the client has shut down within its body */
 		next = tbg_fetch_give_up(x);
 		tbg_conn_kill(x->w, x->c);
 	}
@@ -334,7 +337,7 @@ void tbg_fetch_sent(struct tbg_transfer *x, int res)
 
 	tbg_transfer_hold(x);
 	x->stamp_ms = x->w->now_ms;
-	if (res <= 0)			/* its answer may be there all the same */
+	if (res <= 0)			/* an answer may have arrived nevertheless */
 		tbg_sending_enter(x, TBG_SENDING_CUT);
 	while (from < x->up_nr && n >= x->up_iov[from].iov_len)
 		n -= x->up_iov[from++].iov_len;

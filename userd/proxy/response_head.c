@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a response's final head means: an answer begins, a validation ends, a
- * redirect is followed, or the next server is asked.
+ * Handles a response's final head: begins an answer, ends a validation, follows a
+ * redirect, or asks the next server.
  */
 #include <string.h>
 #include <time.h>
@@ -24,13 +24,13 @@ struct tbg_slice tbg_fetch_reason_of(const struct tbg_transfer *x)
 	return (struct tbg_slice){ usual, strlen(usual) };
 }
 
-/* An answer that is no program's, but our gateway's for one that has failed. */
+/* Returns whether the gateway answered in place of a program that failed. */
 static bool is_gateways(const struct tbg_transfer *x)
 {
 	return x->upstream->command && x->answer.marked;
 }
 
-/* An error that a stale response may hide (RFC 5861 4). */
+/* Returns whether a stale response may replace this error (RFC 5861 4). */
 static bool hides(struct tbg_transfer *x, bool *ret_told)
 {
 	unsigned int status = x->r.status;
@@ -42,7 +42,7 @@ static bool hides(struct tbg_transfer *x, bool *ret_told)
 						   x->w->now_ns);
 }
 
-/* told: the server itself has answered with that status, not our gateway for it. */
+/* told: the server itself answered with that status, not the gateway for it. */
 static enum tbg_transfer_phase hidden(struct tbg_transfer *x, bool told)
 {
 	struct tbg_stored *s = x->selected;
@@ -55,7 +55,7 @@ static enum tbg_transfer_phase hidden(struct tbg_transfer *x, bool told)
 	return next;
 }
 
-/* known: the client has what comes already. */
+/* known: the client already has the representation. */
 static void answer_begin(struct tbg_transfer *x, bool known)
 {
 	const struct tbg_response *r = &x->r;
@@ -94,7 +94,7 @@ static void answer_begin(struct tbg_transfer *x, bool known)
 	tbg_lines_free(&lines);
 }
 
-/* A program's path for us to answer, once it has ended: see response_end(). */
+/* Keeps a program's internal redirect until the program has ended: see response_end(). */
 static bool redirect_begin(struct tbg_transfer *x, const char *head)
 {
 	const struct tbg_response *r = &x->r;
@@ -105,7 +105,10 @@ static bool redirect_begin(struct tbg_transfer *x, const char *head)
 	return x->sent_on;
 }
 
-/* It did not answer what we made of the request: as the client has it, then. */
+/*
+ * The server did not answer the modified request properly: sends it with the client's
+ * own conditions only.
+ */
 static enum tbg_transfer_phase ask_plainly(struct tbg_transfer *x)
 {
 	if (x->asked & TBG_ASKED_PLAIN || x->o->send.busy)
@@ -118,9 +121,9 @@ static enum tbg_transfer_phase ask_plainly(struct tbg_transfer *x)
 }
 
 /*
- * What has come for a request of the rest of a stored part: is it that, or an
- * answer for itself? What answers conditions and ranges that the client has not
- * made is neither.
+ * Returns whether the response to a request for the missing bytes of a stored part is
+ * usable: as those bytes, or as an answer of its own. A response to conditions and
+ * ranges that the client did not send is neither.
  */
 static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
 {
@@ -140,7 +143,10 @@ static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
 	       (!x->r.has_length || x->r.content_length == x->resp_directives.range_len);
 }
 
-/* What has come already, or what the head says of itself, shows that it is not to be kept. */
+/*
+ * Returns whether received data, or the head itself, contradicts the declared length,
+ * so that the response must not be stored.
+ */
 static bool is_amiss(const struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
@@ -168,7 +174,7 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 		tbg_health_found(x, r->status);
 		return tbg_fetch_give_up(x);
 	}
-	/* whatever becomes of the rest, and when */
+	/* even if the rest fails later */
 	tbg_backend_worked(x->o->backend, x->w->now_ns);
 	x->fwd_status = r->status;
 	if (x->asked & TBG_ASKED_UNCONDITIONAL && r->status == 304) {
@@ -227,7 +233,10 @@ enum tbg_transfer_phase tbg_fetch_receive(struct tbg_transfer *x)
 	}
 	if (!x->resp_body && !whole)
 		return tbg_fetch_fail(x, 503);
-	/* received for the cache alone, or not at all; a program is not broken off for it */
+	/*
+	 * known: received only for the cache, or not at all; a program is not
+	 * interrupted for it
+	 */
 	known = x->asked & TBG_ASKED_UNCONDITIONAL && (keep || !x->protocol->runs_programs) &&
 		tbg_transfer_not_modified(x, &x->resp_directives, fields, len);
 	if (!(x->asked & TBG_ASKED_REST) && !x->sent_on)

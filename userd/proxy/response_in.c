@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The bytes of a server's response: heads one after the other, the body into its
- * chain, the end, and what of it is stored then. Called for what is received; must
- * keep no connection on which anything unasked has come.
+ * Receives a server's response: heads one after the other, the body into its chain, the
+ * end, and storage. A connection on which unexpected data arrived is not kept.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,11 +16,11 @@
 
 #define PIECE_FIRST	(16u << 10)
 #define PIECE_MORE	(64u << 10)
-#define BACKLOG_HIGH	(512u << 10)	/* for the client, before we stop */
-#define BACKLOG_LOW	(256u << 10)	/* and go on */
-#define BACKLOG_TIGHT	(64u << 10)	/* where clients hold much memory already */
-#define WHOLE_MAX	(4u << 10)	/* of a body with its head, or of a head at once */
-#define UNREAD_MAX	(64u << 10)	/* bytes behind a redirect of our own */
+#define BACKLOG_HIGH	(512u << 10)	/* for the client, before receiving pauses */
+#define BACKLOG_LOW	(256u << 10)	/* and resumes */
+#define BACKLOG_TIGHT	(64u << 10)	/* in place of both if clients hold much memory already */
+#define WHOLE_MAX	(4u << 10)	/* limit of body and head sent together */
+#define UNREAD_MAX	(64u << 10)	/* limit of a body after an internal redirect */
 
 /* Receives more of the body. */
 static enum tbg_transfer_phase body_more(struct tbg_transfer *x)
@@ -31,7 +30,7 @@ static enum tbg_transfer_phase body_more(struct tbg_transfer *x)
 	if (!tbg_transfer_fetches(x) || !x->o || x->o->recv.busy ||
 	    x->phase == TBG_TRANSFER_PAUSE)
 		return x->phase;
-	/* what is stored may answer the client: then nothing that comes is for it */
+	/* a client that is answered from the store does not read this body */
 	if (x->c && x->phase != TBG_TRANSFER_STORE && !x->hit &&
 	    tbg_deliver_backlog(x) > (tbg_output_tight() ? BACKLOG_TIGHT : BACKLOG_HIGH))
 		return TBG_TRANSFER_PAUSE;
@@ -58,13 +57,19 @@ void tbg_fetch_resume(struct tbg_transfer *x)
 	tbg_transfer_go_on(x, body_more(x));
 }
 
-/* To If-Range a server leaves out what the client has (RFC 9110 15.3.7). */
+/*
+ * Returns whether the server may have left out fields: with If-Range, it omits those
+ * that the client has (RFC 9110 15.3.7).
+ */
 static bool is_terse(const struct tbg_transfer *x)
 {
 	return x->r.status == 206 && tbg_name_in(TBG_NAME_IF_RANGE, x->req_fields.has);
 }
 
-/* What has come, with the part that it joins; NULL: not to be kept. */
+/*
+ * Returns the received response, combined with the part that it joins; NULL: do not
+ * store it.
+ */
 static struct tbg_stored *received(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
@@ -78,7 +83,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	if (r->status == 206 && x->resp_body->len != directives.range_len)
 		return NULL;
 	snprintf(reason, sizeof(reason), "%.*s", (int)v.len, v.text);
-	/* a range of all bytes is the whole */
+	/* a range of all bytes is the complete representation */
 	if (r->status == 206 && directives.range_len == directives.size) {
 		directives.status = 200;
 		strcpy(reason, tbg_status_text(200));
@@ -95,7 +100,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	return s;
 }
 
-/* What is whole and may be stored is. */
+/* Stores a complete response. */
 static void store(struct tbg_transfer *x)
 {
 	struct tbg_stored *s = received(x);
@@ -104,7 +109,7 @@ static void store(struct tbg_transfer *x)
 		tbg_transfer_store(x, s);
 }
 
-/* What the stored part lacked is there: both together are the answer. */
+/* The missing bytes have arrived: answers with both parts together. */
 static enum tbg_transfer_phase completed(struct tbg_transfer *x, bool keep)
 {
 	struct tbg_stored *s = received(x);
@@ -138,7 +143,10 @@ void tbg_fetch_outdate(struct tbg_transfer *x)
 		tbg_store_drop(x->w->s->store, &x->uri, x->selected);
 }
 
-/* What goes on of the trailer section, while the head is there that it belongs to. */
+/*
+ * Keeps the forwarded fields of the trailer section, while the head that declares them
+ * exists.
+ */
 static void trailer_take(struct tbg_transfer *x)
 {
 	if (x->decoder.trailer_len &&
@@ -147,7 +155,7 @@ static void trailer_take(struct tbg_transfer *x)
 				    &x->resp_fields, true);
 }
 
-/* The response has ended as it should. */
+/* The response has ended properly. */
 static enum tbg_transfer_phase response_end(struct tbg_transfer *x)
 {
 	bool keep = !x->r.close && !x->behind && x->sending == TBG_SENDING_SENT &&
@@ -171,12 +179,12 @@ static enum tbg_transfer_phase response_end(struct tbg_transfer *x)
 	return next;
 }
 
-/* Too large to be stored after all. */
+/* Stops storing if the body gets too large. */
 static enum tbg_transfer_phase fill_check(struct tbg_transfer *x)
 {
 	struct tbg_store *s = x->w->s->store;
 
-	/* what completes a part is answered from: it is available in any case */
+	/* a completed part must be answered from the store, so it is stored in any case */
 	if (x->phase != TBG_TRANSFER_STORE ||
 	    ((x->asked & TBG_ASKED_REST || tbg_store_has_room(s)) &&
 	     x->resp_body->len <= tbg_store_body_max(s)))
@@ -189,7 +197,7 @@ static enum tbg_transfer_phase fill_check(struct tbg_transfer *x)
 		tbg_deliver_consume(x);
 		return x->phase;
 	}
-	tbg_deliver_push(x);		/* none of its bytes is for the client */
+	tbg_deliver_push(x);		/* the client needs none of its bytes */
 	return tbg_fetch_give_up(x);
 }
 
@@ -216,8 +224,8 @@ bool tbg_fetch_contradicts(const struct tbg_transfer *x, uint64_t len, bool ende
 }
 
 /*
- * Whether bytes that belong to no body are thrown away as they come, for a program
- * of ours is not ended for them: its limits end it.
+ * Returns whether body bytes are discarded because the response must have no body. A
+ * CGI program is not killed for them; its own limits end it.
  */
 static bool wastes(const struct tbg_transfer *x)
 {
@@ -226,14 +234,14 @@ static bool wastes(const struct tbg_transfer *x)
 	return o && o->kind == TBG_POOL_CGI && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE;
 }
 
-/* More than the response has come. */
+/* More data than the response has arrived. */
 static void behind(struct tbg_transfer *x, enum tbg_behind what)
 {
 	if (x->behind < what)
 		x->behind = what;
 }
 
-/* data bytes of content at the end of a piece; got: what follows them. */
+/* Adds `data` bytes of content at the end of a piece. got: the decoder's result. */
 static enum tbg_transfer_phase body_add(struct tbg_transfer *x, struct tbg_piece *p, size_t data,
 		     enum tbg_parsed got)
 {
@@ -259,7 +267,7 @@ static enum tbg_transfer_phase body_add(struct tbg_transfer *x, struct tbg_piece
 	return body_more(x);
 }
 
-/* len bytes of body at the end of a piece, still framed. */
+/* Decodes len bytes of body at the end of a piece. */
 static enum tbg_transfer_phase body_eat(struct tbg_transfer *x, struct tbg_piece *p, size_t len)
 {
 	size_t used = 0, data = 0;
@@ -306,8 +314,8 @@ enum tbg_transfer_phase tbg_fetch_body_first(struct tbg_transfer *x)
 		return response_end(x);
 	}
 	/*
-	 * A program without a body to send may still be at work: its end is waited for,
-	 * unless it will never have the rest of what it was sent.
+	 * A program that answers without a body may still be running: wait for its end,
+	 * unless it will never receive the rest of its input.
 	 */
 	if (!tbg_fetch_has_body(x) && (!records || ended || (len && !wastes(x)) ||
 				       tbg_transfer_uploads(x))) {
@@ -339,7 +347,7 @@ static enum tbg_transfer_phase body_received(struct tbg_transfer *x, int res)
 	return tbg_fetch_fail(x, 502);
 }
 
-/* 1xx: passed on where it means something to the client. */
+/* Forwards a 1xx if it is useful to the client. Returns false if there are too many. */
 static bool head_interim(struct tbg_transfer *x)
 {
 	const struct tbg_response *r = &x->r;
@@ -356,7 +364,7 @@ static bool head_interim(struct tbg_transfer *x)
 	if (r->status == 100)
 		x->m.expect_continue = false;
 	tbg_lines_free(&lines);
-	/* each head has the room of one */
+	/* each head may fill the whole buffer */
 	o->head_len -= r->len;
 	memmove(o->head, o->head + r->len, o->head_len);
 	x->r = (struct tbg_response){ 0 };
@@ -364,7 +372,7 @@ static bool head_interim(struct tbg_transfer *x)
 	return true;
 }
 
-/* Whether a 101 is to what the client has offered, all of it (RFC 9110 7.8). */
+/* Returns whether a 101 selects only protocols that the client offered (RFC 9110 7.8). */
 static bool is_offered(const struct tbg_transfer *x)
 {
 	struct tbg_elements all = {
@@ -382,7 +390,7 @@ static bool is_offered(const struct tbg_transfer *x)
 	return any;
 }
 
-/* As many heads as there are; the last is the final one. */
+/* Parses all received heads; the last one is the final one. */
 static enum tbg_transfer_phase heads_eat(struct tbg_transfer *x)
 {
 	struct tbg_upstream_conn *o = x->o;
@@ -420,7 +428,10 @@ static enum tbg_transfer_phase heads_eat(struct tbg_transfer *x)
 	return tbg_fetch_fail(x, 502);
 }
 
-/* Bytes sent before our request: the rest of another's response, or worse. */
+/*
+ * Returns whether the bytes were sent before our request: the rest of another response,
+ * or an attack.
+ */
 static bool unasked(const struct tbg_transfer *x)
 {
 	if (x->phase == TBG_TRANSFER_HEAD || x->body_gone || x->spool_sent)
@@ -428,7 +439,7 @@ static bool unasked(const struct tbg_transfer *x)
 	return x->o->reused ? !tbg_upstream_conn_asked(x->o) : !x->o->sent;
 }
 
-/* res bytes behind those of heads that are there. */
+/* Handles res bytes after those already in the head buffer. */
 static enum tbg_transfer_phase heads_received(struct tbg_transfer *x, size_t res)
 {
 	struct tbg_upstream_conn *o = x->o;
@@ -449,7 +460,7 @@ static enum tbg_transfer_phase heads_received(struct tbg_transfer *x, size_t res
 	return p == TBG_PARSED_BAD ? tbg_fetch_head_died(x) : heads_eat(x);
 }
 
-/* Of the phase: what follows. */
+/* Handles received bytes by phase. Returns the next phase. */
 static enum tbg_transfer_phase came(struct tbg_transfer *x, int res)
 {
 	if (tbg_transfer_receives(x)) {
@@ -458,7 +469,7 @@ static enum tbg_transfer_phase came(struct tbg_transfer *x, int res)
 	}
 	if (res > 0 && !unasked(x))
 		return heads_received(x, res);
-	/* a long head may be refused before all of it is there */
+	/* a server may refuse a long head before it has received all of it */
 	if (res > 0 && x->up_head.len <= WHOLE_MAX)
 		tbg_upstream_conn_unasked(x->w, x->o, res);
 	return tbg_fetch_head_died(x);

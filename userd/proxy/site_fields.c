@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An added field replaces the upstream's of the same name: a browser that gets
- * X-Frame-Options twice follows neither. Pure.
+ * An added field replaces the upstream's field of the same name: browsers ignore
+ * X-Frame-Options, for example, if it occurs twice. No I/O.
  */
 #include "proxy/site_fields.h"
 
@@ -10,7 +10,7 @@
 
 #define CONTROL "Cache-Control: "
 
-/* Each line of these stands for itself: one more takes nothing away. */
+/* Each line of these fields is independent, so adding one does not replace others. */
 static bool repeatable(struct tbg_slice name)
 {
 	return tbg_slice_is(name, "Set-Cookie") || tbg_slice_is(name, "Link");
@@ -25,8 +25,8 @@ static bool begins(struct tbg_slice v, const char *word)
 }
 
 /*
- * An answer for one client alone stays so, whatever the location says. A list of
- * fields (private="Set-Cookie") counts too.
+ * Returns whether the response is for one client only: the location must not change
+ * that. A list of fields (private="Set-Cookie") counts, too.
  */
 static bool for_one_client(const char *fields, size_t len)
 {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What answers a request (RFC 9111 4): something stored, the fetch of another
- * request for the same, or a fetch of its own. And the end: a transfer goes
- * when nobody is answered by it, its fetch has ended, and no connection uses
- * its memory.
+ * The life of a transfer. It answers from the store, by another request's fetch, or by
+ * its own (RFC 9111 4). It is freed when no client waits for it, its fetch has ended,
+ * and no connection uses its memory.
  */
 #include <assert.h>
 #include <errno.h>
@@ -20,15 +19,15 @@
 #include "proxy/transfer.h"
 #include "proxy/transfer_internal.h"
 
-#define FIELDS_MAX	256		/* lines of a request: each may be compared with each */
-#define GONE_MS		2000	/* of silence, from both sides */
-#define LOST_MS		15000		/* since one of them was under way */
-#define AFTER_MS	2000		/* of waiting for more than is asked for */
-#define SPARES_MAX	64		/* kept by a worker, */
-#define SPARE_ROOM	8192		/* with heads of this many bytes at most, */
+#define FIELDS_MAX	256		/* field lines of a request: compared pairwise */
+#define GONE_MS		2000	/* of silence in both directions */
+#define LOST_MS		15000		/* since the awaited fetch was last reported running */
+#define AFTER_MS	2000		/* limit of a wait for more than was requested */
+#define SPARES_MAX	64		/* kept per worker, if */
+#define SPARE_ROOM	8192		/* their heads have at most this many bytes */
 #define SPARE_FIELDS	96		/* and this many lines */
 #define LONG_NS		60000000000ull	/* a body that takes longer is for its client alone */
-/* Of a body, or of the one connection. */
+/* Fields that belong to the body or to the connection. */
 #define STAYS_BEHIND \
 	(TBG_NAME_BIT(DIGEST) | TBG_NAME_BIT(REPR_DIGEST) | TBG_NAME_BIT(EXPECT) | \
 	 TBG_NAME_BIT(HOST) | TBG_NAME_BIT(TRAILER) | TBG_NAME_BIT(TRANSFER_ENCODING))
@@ -38,7 +37,7 @@ static struct tbg_transfer *transfer_of(struct tbg_answerer *a)
 	return (struct tbg_transfer *)((char *)a - offsetof(struct tbg_transfer, answerer));
 }
 
-/* Empty. */
+/* Returns a zeroed transfer, except for reusable memory. */
 static struct tbg_transfer *transfer_alloc(struct tbg_worker *w)
 {
 	struct tbg_transfer *x = LIST_FIRST(&w->spare_transfers);
@@ -50,7 +49,7 @@ static struct tbg_transfer *transfer_alloc(struct tbg_worker *w)
 	return x;
 }
 
-/* Of one that no list has. */
+/* The transfer is in no list. */
 static void memory_free(struct tbg_transfer *x)
 {
 	tbg_lines_free(&x->text);
@@ -68,7 +67,10 @@ static bool lines_empty(struct tbg_lines *l)
 	return l->room <= SPARE_ROOM;
 }
 
-/* For the next one, with the memory of both heads: most of what an answer allocates. */
+/*
+ * Keeps it for the next request, with the memory of both heads, which is most of what
+ * an answer allocates.
+ */
 static bool transfer_spare(struct tbg_transfer *x)
 {
 	struct tbg_worker *w = x->w;
@@ -167,7 +169,10 @@ struct tbg_transfer *tbg_transfer_new(struct tbg_worker *w, const void *req,
 	x->upstream = tbg_upstream_get(upstream);
 	x->protocol = tbg_protocol_ops_of(upstream->settings.protocol);
 	x->index = index ? strdup(index) : NULL;
-	/* once, so that it stays where it is: encodings, and a URI with an index and slashes */
+	/*
+	 * allocated once, since pointers refer to it: head, encodings, and a URI with
+	 * index and slashes
+	 */
 	room = 3 * m->len + 2 + (index ? strlen(index) : 0);
 	x->holds = 1;
 	x->start_ns = w->now_ns;
@@ -207,7 +212,7 @@ void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next)
 		tbg_transfer_resp_body_put(x);
 }
 
-/* HTTP/1.0 has bodies that end with the connection, which is no end at all. */
+/* In HTTP/1.0 a body may end with the connection, which cannot be told from an abort. */
 static bool without_length(const struct tbg_message *m)
 {
 	return !m->minor && !m->has_length && !m->chunked &&
@@ -215,7 +220,7 @@ static bool without_length(const struct tbg_message *m)
 		m->method == TBG_METHOD_PATCH);
 }
 
-/* A status that answers at once; 0: none. */
+/* Returns a status to answer with at once; 0: none. */
 static unsigned int refusal(struct tbg_transfer *x,
 			    const struct tbg_location *location)
 {
@@ -299,7 +304,10 @@ static bool stays_behind(const struct tbg_field_line *f)
 		tbg_slice_same((struct tbg_slice){ f->name.text, content.len }, content));
 }
 
-/* The request that the program's path stands for: ours, without the body. */
+/*
+ * Makes the request of an internal redirect: the client's, with the new path, without
+ * the body.
+ */
 static void redirect_make(const struct tbg_transfer *x, struct tbg_lines *ret)
 {
 	tbg_lines_add(ret, "%s ", x->m.method == TBG_METHOD_HEAD ? "HEAD" : "GET");
@@ -356,15 +364,16 @@ bool tbg_transfer_exceeds(const struct tbg_transfer *x)
 
 bool tbg_transfer_starves(const struct tbg_transfer *x)
 {
-	/* a tunnel's bytes are held back until it is one */
+	/* a tunnel's bytes are held back until the 101 */
 	return tbg_transfer_asks(x) && x->upload == TBG_UPLOAD_BODY && !x->up_nr &&
 	       x->sending == TBG_SENDING_BODY;
 }
 
 /*
- * A client that has ended its stream may still read. One that hears nothing for
- * a while is taken for gone, or nothing would end what it has asked for; one that
- * is being answered would be heard to be, but programs end with who asked for them.
+ * Returns whether to assume that the client has closed the connection. After a
+ * half-close it may still read; but without a limit, nothing would end its request
+ * while it waits. While an answer is sent, failed sends show it; a program is ended
+ * with its client nevertheless.
  */
 static bool client_gone(const struct tbg_transfer *x)
 {
@@ -384,7 +393,7 @@ static void check(struct tbg_transfer *x)
 	}
 	if (x->serves == TBG_SERVES_OTHERS &&
 	    !(x->pending && tbg_store_waiting(x->w->s->store, x->pending)))
-		tbg_fetch_stop(x);	/* they have left too */
+		tbg_fetch_stop(x);	/* the waiting requests have left, too */
 	if (tbg_transfer_fetches(x))
 		tbg_fetch_check(x);
 	if (x->pending && (!tbg_transfer_receives(x) || x->w->now_ns - x->sent_ns < LONG_NS))
@@ -392,7 +401,7 @@ static void check(struct tbg_transfer *x)
 	if (x->phase != TBG_TRANSFER_WAIT ||
 	    x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : LOST_MS))
 		return;
-	/* until its answer begins it has time limits of its own, however long they are */
+	/* the awaited fetch has its own time limits until its answer begins */
 	x->stamp_ms = x->w->now_ms;
 	if (!less && !tbg_store_lost(x->w->s->store, &x->waiter,
 				     x->w->now_ns - LOST_MS * 1000000ull))
@@ -410,7 +419,7 @@ static void each(struct tbg_worker *w, void (*fn)(struct tbg_transfer *x))
 		tbg_transfer_hold(x);
 	for (; x; x = next) {
 		fn(x);
-		next = LIST_NEXT(x, link);	/* what fn made stands before it */
+		next = LIST_NEXT(x, link);	/* fn inserts new ones before it */
 		if (next)
 			tbg_transfer_hold(next);
 		tbg_transfer_release(x);
@@ -459,7 +468,7 @@ static void transfer_abandon(struct tbg_answerer *a)
 		tbg_store_leave(x->w->s->store, &x->waiter);
 	if (x->phase == TBG_TRANSFER_WAIT || x->phase == TBG_TRANSFER_BODY)
 		tbg_transfer_go_on(x, TBG_TRANSFER_DONE);
-	/* others' answer is worth finishing, if it needs nothing of the client */
+	/* finish a fetch that others wait for, if it does not need the client */
 	if (tbg_transfer_fetches(x) && (tbg_transfer_uploads(x) || !x->pending ||
 					!tbg_store_waiting(x->w->s->store, x->pending)))
 		tbg_fetch_stop(x);
@@ -486,7 +495,7 @@ static void transfer_writable(struct tbg_answerer *a)
 
 	tbg_transfer_hold(x);
 	tbg_deliver_push(x);
-	if (tbg_transfer_fetches(x))	/* also once the client has all it gets */
+	if (tbg_transfer_fetches(x))	/* even if the client needs no more of the response */
 		tbg_fetch_resume(x);
 	tbg_transfer_release(x);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a response changes of what is stored: a 304 renews it, another version
- * replaces it, an unsafe request withdraws it (RFC 9111, 4.3.4 and 4.4).
+ * Changes of stored responses by a new one: a 304 renews it, another version replaces
+ * it, an unsafe request withdraws it (RFC 9111 4.3.4 and 4.4).
  */
 #include <string.h>
 #include <time.h>
@@ -11,9 +11,12 @@
 #include "serve/dispatch.h"
 #include "proxy/fetch_internal.h"
 
-#define PARTIAL_JOINED_MAX	(4u << 20)	/* bytes that are copied to join parts */
+#define PARTIAL_JOINED_MAX	(4u << 20)	/* limit of bytes that are copied to join parts */
 
-/* Of what a stored response and one that has come say together. False: no memory. */
+/*
+ * Reads the directives of a stored response combined with a new one. Returns false
+ * without memory.
+ */
 static bool updated_directives(const struct tbg_transfer *x, const struct tbg_lines *lines,
 			       unsigned int status, struct tbg_response_directives *ret)
 {
@@ -60,7 +63,7 @@ struct tbg_stored *tbg_fetch_joined(struct tbg_transfer *x, const struct tbg_lin
 	return s;
 }
 
-/* Whose answers a path has: its location's, or for a folder those of its index. */
+/* Returns the upstream of a path: its location's, or, for a folder, that of its index. */
 static const struct tbg_upstream *upstream_of(struct tbg_transfer *x, const char *path,
 					      size_t len, const char **ret_index)
 {
@@ -76,7 +79,7 @@ static const struct tbg_upstream *upstream_of(struct tbg_transfer *x, const char
 	return l ? l->upstream : NULL;
 }
 
-/* A URI of the same authority; an index is part of it as transfer.c has it. */
+/* Withdraws a URI of the same authority. An index is part of it, as in request_copy.c. */
 static void withdraw_uri(struct tbg_transfer *x, const struct tbg_lines *uri)
 {
 	size_t path_off = x->uri.path_off;
@@ -101,7 +104,7 @@ static void withdraw_uri(struct tbg_transfer *x, const struct tbg_lines *uri)
 	tbg_lines_free(&own);
 }
 
-/* The URI that a field refers to, if it is of the request's authority. */
+/* Resolves the URI in a field. Returns false if it has another authority. */
 static bool reference_of(const struct tbg_transfer *x, const char *name,
 			 const char *fields, size_t len, struct tbg_lines *ret)
 {
@@ -112,8 +115,9 @@ static bool reference_of(const struct tbg_transfer *x, const char *name,
 }
 
 /*
- * Location and Content-Location of a successful unsafe request (RFC 9111 4.4). True: it
- * refers to the request's own URI, which is withdrawn in any case.
+ * Withdraws the target of Location or Content-Location of a successful unsafe request
+ * (RFC 9111 4.4). Returns true if that is the request's own URI, which the caller
+ * withdraws.
  */
 static bool withdraw_reference(struct tbg_transfer *x, const char *name,
 			       const char *fields, size_t len)
@@ -139,7 +143,7 @@ void tbg_fetch_withdraw(struct tbg_transfer *x, const char *fields, size_t len)
 		x->req_directives.represents = own && x->m.method == TBG_METHOD_POST;
 }
 
-/* Whether a field has another value than the stored one. */
+/* Returns whether a field is present and differs from the stored one. */
 static bool differs(const struct tbg_stored *s, const char *name,
 		    const char *fields, size_t len)
 {
@@ -160,7 +164,7 @@ bool tbg_fetch_of_another(const struct tbg_stored *s, const char *fields, size_t
 	       differs(s, "Last-Modified", fields, len);
 }
 
-/* The stored response with the fields of its 304 (RFC 9111 4.3.4). */
+/* Returns the stored response updated with the fields of its 304 (RFC 9111 4.3.4). */
 static struct tbg_stored *freshened(struct tbg_transfer *x)
 {
 	const struct tbg_stored *old = x->selected;
@@ -182,15 +186,16 @@ static struct tbg_stored *freshened(struct tbg_transfer *x)
 	return s;
 }
 
-/* Whether anything has come with a response that has no body. */
+/* Returns whether data followed a response that has no body. */
 static bool more_behind(const struct tbg_transfer *x)
 {
 	return x->behind || x->o->head_len > x->r.len;
 }
 
 /*
- * Stores what a 304 or a HEAD has made of a stored response, which goes if nobody may
- * store that (NULL: there is none). A request that forbids it does so for itself alone.
+ * Stores the result s of a 304 or a HEAD. If no request may store it, or if s is NULL,
+ * withdraws the old response; a request that forbids storing (no-store) does so only
+ * for itself.
  */
 static bool replaced(struct tbg_transfer *x, struct tbg_stored *s)
 {
@@ -228,8 +233,9 @@ enum tbg_transfer_phase tbg_fetch_validated(struct tbg_transfer *x)
 }
 
 /*
- * Whether what a HEAD has got speaks of the stored response. Of one that is stored to be
- * validated only its tag does: it may be another client's than the one who asks.
+ * Returns whether the response to a HEAD describes the stored response. If that must be
+ * validated for each request, only an entity tag shows it: the stored one may be for
+ * another client.
  */
 static bool head_is_of(const struct tbg_transfer *x, const struct tbg_stored *s,
 		       const char *fields, size_t len)
