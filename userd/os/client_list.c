@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Rules in the order in which they decide: the first that has an address does. */
+/* Sorts the rules so that the first matching one decides. */
 #include "os/client_list.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static int compare(const void *a, const void *b)
 
 	if (one->prefix.bits != other->prefix.bits)
 		return one->prefix.bits > other->prefix.bits ? -1 : 1;
-	return (int)one->deny - (int)other->deny;	/* who is allowed too is */
+	return (int)one->deny - (int)other->deny;	/* of equal prefixes, allow first */
 }
 
 void tbg_client_list_make(struct tbg_client_list *ret, struct tbg_client_rule *rule,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A list of clients that may ask and that may not, as a host, a location or a listener
- * has it: the longest prefix decides. Made once, then asked by any thread.
+ * A list of allowed and denied clients, as a host, a location or a listener has it: the
+ * longest prefix decides. Made once, then used by any thread.
  */
 #ifndef TBG_USERD_OS_CLIENT_LIST_H
 #define TBG_USERD_OS_CLIENT_LIST_H
@@ -10,7 +10,7 @@
 
 #include "os/units.h"
 
-#define TBG_CLIENT_LIST_MAX 1000	/* prefixes of a list: they are looked at one by one */
+#define TBG_CLIENT_LIST_MAX 1000	/* prefixes per list; the search is linear */
 
 struct tbg_client_rule {
 	struct tbg_prefix prefix;
@@ -20,10 +20,13 @@ struct tbg_client_rule {
 struct tbg_client_list {
 	struct tbg_client_rule *rule;
 	unsigned int nr;
-	bool denies_others;		/* whom no prefix has */
+	bool denies_others;		/* addresses without a matching prefix */
 };
 
-/* Of rules in any order, which stay where they are. Without a deny, others are refused. */
+/*
+ * Makes a list from rules in any order, which it sorts in place and keeps. If none of
+ * them denies, all other clients are refused.
+ */
 void tbg_client_list_make(struct tbg_client_list *ret, struct tbg_client_rule *rule,
 			  unsigned int nr);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Date texts by second, ahead of time, and the calendar of HTTP dates. The
- * control thread writes the ring; workers and BPF programs read it. A text is
- * a function of its second alone, so an entry is either right or of another
- * second, and a repeated reply finds the text of its first for at least
- * TBG_DATE_RING - TBG_DATE_AHEAD seconds (unless the clock was set).
+ * The ring of Date texts and the calendar of HTTP dates. The control thread writes the
+ * ring; workers and BPF programs read it. A text depends only on its second, so an
+ * entry is either correct or belongs to another second. A retransmitted reply finds the
+ * same text for at least TBG_DATE_RING - TBG_DATE_AHEAD seconds, unless the clock was
+ * set.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -14,12 +14,12 @@
 
 #include "os/clock.h"
 
-#define DRIFT_NS 1000000	/* of real_ns before it is written again */
+#define DRIFT_NS 1000000	/* change of real_ns that is published */
 
 struct tbg_clock {
 	struct tbg_knob *knob;
 	bool ours;
-	uint32_t ahead;		/* seconds that are filled in */
+	uint32_t ahead;		/* seconds filled in advance */
 };
 
 static const char days[7][10] = {
@@ -45,7 +45,7 @@ uint64_t tbg_mono_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* Days since 1970-01-01 of a date in the proleptic Gregorian calendar. */
+/* Returns the days since 1970-01-01 of a date in the proleptic Gregorian calendar. */
 static int64_t days_of(int64_t year, int month, int day)
 {
 	int64_t y = month <= 2 ? year - 1 : year;
@@ -64,7 +64,7 @@ static void put2(char *at, int v)
 	at[1] = '0' + v % 10;
 }
 
-/* Years 0 to 9999; a second outside them is taken as the nearest inside. */
+/* For years 0 to 9999; other times are changed to the nearest one in that range. */
 void tbg_date_format(int64_t second, char ret[30])
 {
 	const int64_t first = -62167219200, last = 253402300799;
@@ -97,7 +97,7 @@ void tbg_date_format(int64_t second, char ret[30])
 	put2(ret + 23, s % 60);
 }
 
-/* What is left of a text being parsed. ok is false once something was wrong. */
+/* The rest of a text that is being parsed. ok becomes false at the first error. */
 struct scan {
 	const char *at, *end;
 	bool ok;
@@ -121,7 +121,7 @@ static int scan_digits(struct scan *s, int nr)
 	return v;
 }
 
-/* asctime's day of the month: two digits, or a space and one. */
+/* The day of asctime: two digits, or a space and one digit. */
 static int scan_day(struct scan *s)
 {
 	if (s->ok && s->end > s->at && *s->at == ' ') {
@@ -146,7 +146,7 @@ static int scan_month(struct scan *s)
 	return 0;
 }
 
-/* A day's name, whole or its first three letters. */
+/* Accepts the name of a day, complete or its first three letters. */
 static void scan_weekday(struct scan *s, bool *ret_whole)
 {
 	size_t left = s->end - s->at, len;
@@ -163,15 +163,16 @@ static void scan_weekday(struct scan *s, bool *ret_whole)
 	s->at += *ret_whole ? len : 3;
 }
 
-/* To be compared alone: as if all months had 31 days. */
+/* For comparisons only: assumes 31 days in every month. */
 static int seconds_into(int month, int day, int h, int m, int sec)
 {
 	return ((month * 31 + day) * 24 + h) * 3600 + m * 60 + sec;
 }
 
 /*
- * RFC 9110 5.6.7: a timestamp more than 50 years ahead, be it by a second, is of the
- * past century. into_s: seconds_into() its year.
+ * Completes a two-digit year: a timestamp more than 50 years ahead, even by a second,
+ * belongs to the past century (RFC 9110 5.6.7). into_s: seconds_into() of the
+ * timestamp.
  */
 static int year_of_two_digits(int yy, int into_s)
 {
@@ -199,10 +200,10 @@ static int month_days(int year, int month)
 }
 
 /*
- * IMF-fixdate, RFC 850 and asctime, to the letter, case and spaces too. A date
- * that does not exist is -EINVAL, so that its condition is ignored. One that
- * falls on another day of the week is that date all the same, as to other
- * servers (RFC 9110 5.6.7: be robust): it costs no client its If-Unmodified-Since.
+ * Accepts IMF-fixdate, RFC 850 and asctime formats exactly, including case and spaces.
+ * A date that does not exist is -EINVAL, so that its condition is ignored. A wrong day
+ * of the week is accepted, as other servers do (RFC 9110 5.6.7: be robust): otherwise
+ * an If-Unmodified-Since would be ignored.
  */
 int tbg_date_parse(const char *text, size_t len, int64_t *ret_second)
 {
@@ -261,7 +262,7 @@ static void ring_fill(struct tbg_knob *knob, uint32_t second)
 	if (d->second == second)
 		return;
 	tbg_date_format(second, text);
-	/* Out of use (a reader wants one second alone), written, in use. */
+	/* Invalidate the entry (readers check the second), write it, validate it. */
 	__atomic_store_n(&d->second, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	memcpy(d->text, text, sizeof(text));
@@ -276,7 +277,7 @@ void tbg_clock_tick(struct tbg_clock *c, uint64_t now_ns)
 	int64_t drift = (int64_t)(offset - knob->real_ns);
 	uint32_t second = real / TBG_NS_PER_S;
 
-	/* One second back: the coarse clock may be a tick behind. */
+	/* One second back: the coarse clock may be one tick late. */
 	for (uint32_t i = 0; i < c->ahead + 2; i++)
 		ring_fill(knob, second - 1 + i);
 	if (drift > DRIFT_NS || drift < -DRIFT_NS)
@@ -297,7 +298,7 @@ const char *tbg_clock_date(const struct tbg_clock *c)
 	    (uint32_t)ts.tv_sec)
 		return (const char *)d->text;
 
-	/* The clock was set, or the control thread has slept. */
+	/* The clock was set, or the control thread was delayed. */
 	text = own[turn++ % 2];
 	tbg_date_format(ts.tv_sec, text);
 	return text;

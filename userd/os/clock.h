@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Time as responses and kernel tiers need it: keeps the ring of Date texts in
- * the knob (or in memory of its own without BPF) filled in ahead.
+ * Time for responses and kernel tiers: fills the ring of Date texts in the knob (or,
+ * without BPF, in private memory) in advance.
  */
 #ifndef TBG_USERD_OS_CLOCK_H
 #define TBG_USERD_OS_CLOCK_H
@@ -15,26 +15,30 @@
 struct tbg_clock;
 
 /*
- * knob NULL: keeps a private one. ahead_ms: how far dates are filled in, and so for how
- * long the kernel tiers answer without the daemon; whole seconds, TBG_DATE_AHEAD at most.
+ * knob NULL: uses private memory. ahead_ms: how far dates are filled in, and so how
+ * long the kernel tiers can answer without the daemon; whole seconds, at most
+ * TBG_DATE_AHEAD.
  */
 int tbg_clock_open(struct tbg_clock **ret, struct tbg_knob *knob, unsigned int ahead_ms);
 void tbg_clock_close(struct tbg_clock *c);
 
-/* Control thread, about every 100 ms: fills the ring, follows clock steps. */
+/*
+ * Called by the control thread about every 100 ms: fills the ring and follows changes
+ * of the clock.
+ */
 void tbg_clock_tick(struct tbg_clock *c, uint64_t now_ns);
 
-/* Any thread: the Date of now, TBG_DATE_LEN bytes, from CLOCK_REALTIME. */
+/* Returns the current Date, TBG_DATE_LEN bytes, from CLOCK_REALTIME. Any thread. */
 const char *tbg_clock_date(const struct tbg_clock *c);
 
 #define TBG_NS_PER_S 1000000000ull
 
 uint64_t tbg_mono_ns(void);
 
-/* IMF-fixdate of seconds since 1970 into ret[30], NUL-terminated. */
+/* Formats seconds since 1970 as IMF-fixdate in ret[30], NUL-terminated. */
 void tbg_date_format(int64_t second, char ret[30]);
 
-/* Any of RFC 9110's three formats; -EINVAL. */
+/* Parses any of the three formats of RFC 9110. Returns 0 or -EINVAL. */
 int tbg_date_parse(const char *text, size_t len, int64_t *ret_second);
 
 #endif

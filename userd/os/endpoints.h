@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Both ends of a connection, as text. */
+/* Both addresses of a connection as text. */
 #ifndef TBG_USERD_OS_ENDPOINTS_H
 #define TBG_USERD_OS_ENDPOINTS_H
 
@@ -7,7 +7,7 @@
 
 #define TBG_END_TEXT 48
 
-/* Addresses without ports, IPv6 without [ ]; "unknown" if they are. */
+/* Addresses without ports, IPv6 without [ ]; or "unknown". */
 struct tbg_endpoints {
 	char peer[TBG_END_TEXT], local[TBG_END_TEXT];
 	uint16_t peer_port, local_port;

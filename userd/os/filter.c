@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lists of what is refused (EPERM), not of what is allowed: a filter is inherited,
- * so that the daemon's is the gateway's and every program's too, and a program may
- * need anything that an ordinary user's does. What goes is what an ordinary user's
- * program does not use, and attacks on the kernel and on other processes do.
+ * The filters list what is refused (EPERM), not what is allowed: the gateway and every
+ * program inherit the daemon's filter, and a program may need anything that an ordinary
+ * user's program does. Refused are calls which such programs do not use, but attacks on
+ * the kernel and on other processes do.
  */
 #include "os/filter.h"
 
@@ -13,15 +13,21 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Each in one string, with blanks between; a name that this libseccomp lacks is left out. */
+/*
+ * One string each, separated by blanks. Names unknown to the installed libseccomp are
+ * skipped.
+ */
 static const char *const refused[] = {
 	[TBG_FILTER_DAEMON] =
 		/* other processes' memory and descriptors */
-#ifndef __SANITIZE_ADDRESS__		/* whose search for leaks traces us */
+#ifndef __SANITIZE_ADDRESS__		/* LeakSanitizer uses ptrace */
 		"ptrace "
 #endif
 		"process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp "
-		/* files by number, past all folders: CAP_DAC_READ_SEARCH would do */
+		/*
+		 * files by handle, bypassing folder permissions: needs only
+		 * CAP_DAC_READ_SEARCH
+		 */
 		"open_by_handle_at name_to_handle_at "
 		/* the machine */
 		"init_module finit_module delete_module kexec_load kexec_file_load reboot "
@@ -30,7 +36,7 @@ static const char *const refused[] = {
 		/* mounts and namespaces */
 		"mount umount umount2 pivot_root move_mount open_tree fsopen fsconfig fsmount "
 		"fspick mount_setattr unshare setns "
-		/* what is rarely used and has often had holes */
+		/* rarely used and often vulnerable */
 		"add_key request_key keyctl userfaultfd perf_event_open lookup_dcookie "
 		"nfsservctl modify_ldt vm86 vm86old uselib sysfs _sysctl remap_file_pages "
 		"fanotify_init vhangup ",
@@ -61,7 +67,10 @@ static int names_refuse(scmp_filter_ctx f, const char *names)
 	return err;
 }
 
-/* Sockets of other kinds than unix, inet and netlink: kernel code that nobody needs here. */
+/*
+ * Refuses socket families other than unix, inet and netlink: kernel code that is not
+ * needed here.
+ */
 static int families_refuse(scmp_filter_ctx f)
 {
 	int err = 0;
@@ -74,7 +83,10 @@ static int families_refuse(scmp_filter_ctx f)
 				       SCMP_A0_32(SCMP_CMP_GT, AF_NETLINK));
 }
 
-/* clone3() has its flags where no filter can look: libc goes on with clone(). */
+/*
+ * clone3() passes its flags in memory, which a filter cannot read; on ENOSYS libc falls
+ * back to clone().
+ */
 static int namespaces_refuse(scmp_filter_ctx f)
 {
 	int err = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
@@ -95,7 +107,7 @@ int tbg_filter_load(enum tbg_filter which)
 		return -ENOMEM;
 	err = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
 #ifdef __x86_64__
-	/* a program of 32 bits would be killed otherwise */
+	/* otherwise a 32-bit program would be killed */
 	err = err ?: seccomp_arch_add(f, SCMP_ARCH_X86);
 #endif
 	for (unsigned int i = 0; !err && i <= which; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * System calls that a process of ours never needs, refused by the kernel from then
- * on: to the daemon, to the gateway, and to the programs and modules it runs. What
- * is refused to one is refused to all that it starts.
+ * A seccomp filter that refuses system calls which a process of the daemon never needs:
+ * one filter each for the daemon, for the gateway, and for programs and modules.
+ * Filters are inherited by all processes that it starts.
  */
 #ifndef TBG_USERD_OS_FILTER_H
 #define TBG_USERD_OS_FILTER_H
@@ -13,7 +13,10 @@ enum tbg_filter {
 	TBG_FILTER_PROGRAM,
 };
 
-/* For all threads of this process and all that they start, for good. Negative errno. */
+/*
+ * Applies to all threads of this process and their children, irrevocably. Returns a
+ * negative errno on failure.
+ */
 int tbg_filter_load(enum tbg_filter which);
 
 #endif

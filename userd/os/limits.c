@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One counter for all workers: SO_REUSEPORT spreads connections unevenly, so
- * a share for each worker would refuse while others are empty.
+ * One counter for all workers: SO_REUSEPORT distributes connections unevenly, so a
+ * limit per worker would refuse connections while other workers are idle.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -12,23 +12,23 @@
 #include "os/sysctl.h"
 
 /*
- * Beside the daemon's own and the connections: some for the control socket and
- * files that stay open, and of the rest half, up to this many, for files and idle
- * connections to upstreams.
+ * Descriptors besides those of the daemon and its connections: a few for the control
+ * socket and files that remain open; of the rest half, up to this number, for files and
+ * idle connections to upstreams.
  */
 #define FILES_FEW   8
 #define FILES_OTHER 512
 
 /*
- * One connection in four may be sending a large file at a time; then 503. To an
- * upstream each may have one of its own, for as long as a tunnel lasts.
+ * One connection in four may send a large file at a time; beyond that, 503. With
+ * upstreams, each may need one more descriptor, as long as a tunnel lasts.
  */
 static rlim_t files_for(rlim_t conns, bool upstreams)
 {
 	return conns + (upstreams ? conns : (conns + 3) / 4);
 }
 
-static atomic_uint conn_max = 1;	/* a reload changes it under the workers */
+static atomic_uint conn_max = 1;	/* a reload changes it while workers run */
 static atomic_uint conn_nr;
 static unsigned int files_own;		/* open in a daemon without connections */
 
@@ -53,7 +53,7 @@ unsigned int tbg_conn_limit_least(void)
 	return files_own + FILES_FEW + 3;
 }
 
-/* The connections for which that many descriptors suffice: never fewer for more. */
+/* Returns the number of connections for which that many descriptors suffice; monotonic. */
 static rlim_t conns_of(rlim_t files, bool upstreams)
 {
 	rlim_t few = files_own + FILES_FEW;
@@ -63,13 +63,13 @@ static rlim_t conns_of(rlim_t files, bool upstreams)
 	return upstreams ? (left - other) / 2 : (left - other) * 4 / 5;
 }
 
-/* The most that anybody may have: not even root can raise a limit beyond it. */
+/* Returns the maximum for any process: not even root can raise a limit beyond it. */
 static rlim_t files_most(void)
 {
 	return tbg_sysctl("/proc/sys/fs/nr_open", 0);
 }
 
-/* To need, or as near to it as we may: first as root, then as anybody. */
+/* Raises the limit to `need`, or as far as permitted: first as root, then without privilege. */
 static void files_raise(rlim_t need, const struct rlimit *had)
 {
 	rlim_t most = files_most();
@@ -127,7 +127,8 @@ unsigned int tbg_conn_limit_conn_left(void)
 	unsigned int max = atomic_load_explicit(&conn_max, memory_order_relaxed);
 	unsigned int nr = atomic_load_explicit(&conn_nr, memory_order_relaxed);
 
-	return nr < max ? max - nr : 0;		/* less than none after a reload */
+	/* a reload may have lowered the limit below the number */
+	return nr < max ? max - nr : 0;
 }
 
 static _Atomic int64_t output_held;

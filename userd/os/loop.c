@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The control thread's event loop: descriptors through epoll, timers by
- * deadline. Everything runs in one thread; handlers may add and remove.
+ * Descriptors through epoll, timers by deadline. Everything runs in one thread;
+ * handlers may add and remove sources.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 
 struct source {
 	LIST_ENTRY(source) link;
-	int fd;				/* -1: removed, freed between rounds */
+	int fd;				/* -1: removed; freed after the round */
 	void (*fn)(void *arg, uint32_t events);
 	void *arg;
 };
@@ -51,7 +51,7 @@ int tbg_loop_open(struct tbg_loop **ret)
 	return 0;
 }
 
-/* Frees what was removed; pointers to it may stand in events until then. */
+/* Frees removed sources. Until then, events of the current round may point to them. */
 static void sources_sweep(struct tbg_loop *l)
 {
 	for (struct source *s = LIST_FIRST(&l->sources), *next; s; s = next) {
@@ -143,7 +143,10 @@ int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
 	return 0;
 }
 
-/* Runs what is due; milliseconds until the next timer, -1: there is none. */
+/*
+ * Runs the timers that are due. Returns the milliseconds until the next one; -1: there
+ * is none.
+ */
 static int timers_run(struct tbg_loop *l)
 {
 	uint64_t now_ns = tbg_mono_ns(), next_ns = UINT64_MAX;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The control thread's event loop (epoll): signals, control socket, inotify,
- * kernel events, timers. Workers have io_uring loops of their own.
+ * The event loop (epoll) of the control thread: signals, control socket, inotify,
+ * kernel events, timers. Workers have their own io_uring loops.
  */
 #ifndef TBG_USERD_OS_LOOP_H
 #define TBG_USERD_OS_LOOP_H
@@ -13,17 +13,20 @@ struct tbg_loop;
 int tbg_loop_open(struct tbg_loop **ret);
 void tbg_loop_close(struct tbg_loop *l);
 
-/* events: EPOLLIN…; fn gets the events that came. 0 or negative errno. */
+/*
+ * events: EPOLLIN and others; fn is called with those that occurred. Returns 0 or a
+ * negative errno.
+ */
 int tbg_loop_add(struct tbg_loop *l, int fd, uint32_t events,
 		 void (*fn)(void *arg, uint32_t events), void *arg);
 int tbg_loop_change(struct tbg_loop *l, int fd, uint32_t events);
 void tbg_loop_remove(struct tbg_loop *l, int fd);
 
-/* fn runs every interval_ms, with CLOCK_MONOTONIC. */
+/* Calls fn every interval_ms with the time of CLOCK_MONOTONIC. */
 int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
 		   void (*fn)(void *arg, uint64_t now_ns), void *arg);
 
 int tbg_loop_run(struct tbg_loop *l);	/* until tbg_loop_stop() */
-void tbg_loop_stop(struct tbg_loop *l);	/* from inside the loop */
+void tbg_loop_stop(struct tbg_loop *l);	/* called inside the loop */
 
 #endif

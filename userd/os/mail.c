@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A list under a lock, and a descriptor that wakes its reader. Called by workers and by
- * whatever answers them from another thread; runs no function with the lock held.
+ * A list with a lock, and a descriptor that wakes its reader. Workers and the threads
+ * that answer them call it. No function runs with the lock held.
  */
 #include "os/mail.h"
 
@@ -29,11 +29,11 @@ bool tbg_mail_post(struct tbg_mailbox *b, struct tbg_mail *mail)
 	mail->posted = true;
 	pthread_mutex_unlock(&b->lock);
 	if (write(b->wake_fd, &one, sizeof(one)) < 0)
-		return true;	/* full: it is awake all the same */
+		return true;	/* the counter is full, so the reader is awake */
 	return true;
 }
 
-/* lock held */
+/* Called with the lock held. */
 static void mail_take(struct tbg_mailbox *b, struct tbg_mail *mail)
 {
 	TAILQ_REMOVE(&b->mail, mail, link);

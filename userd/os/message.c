@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One lock: between poll() and write() another thread might fill the pipe. So might another
- * process that writes to it, such as a program; hence a write that does not wait.
+ * One lock: between poll() and write(), another thread could fill the pipe. Another
+ * process that writes to it, such as a program, still could; therefore the write does
+ * not wait.
  */
 #include "os/message.h"
 
@@ -22,13 +23,13 @@
 
 #define LOST_LEN	100
 #define LINE_LEN	(PIPE_BUF - LOST_LEN)
-#define STUCK_MS	10	/* for stderr to take a line */
-#define STUCK_NS	1000000000ull	/* until it is waited for again */
+#define STUCK_MS	10	/* maximum wait for stderr */
+#define STUCK_NS	1000000000ull	/* until the next wait */
 
 static struct {
 	pthread_mutex_t lock;
-	uint64_t stuck_ns;	/* when it was waited for in vain */
-	unsigned int lost;	/* lines since */
+	uint64_t stuck_ns;	/* when the last wait failed */
+	unsigned int lost;	/* lines since then */
 } said = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static bool takes(void)
@@ -46,8 +47,8 @@ static bool takes(void)
 }
 
 /*
- * False: there is no room. Before Linux 6.4 a write to a pipe waits for it all the same. One
- * to a file always does: where that would wait, it is for a disk and not for a reader.
+ * Returns false if stderr is full. Before Linux 6.4, a write to a pipe waits
+ * nevertheless. A write to a file may wait for its disk, never for a reader.
  */
 static bool write_line(char *line, size_t len)
 {

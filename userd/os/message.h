@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the daemon and toboggan-gateway say on stderr. Whoever does not read it holds
- * up nothing: a thread waits at most 10 ms of a second, then lines are lost,
- * and counted in the first that is read again. Between the look and the write another
- * process may take the last room of a pipe that both share: that is not seen.
+ * Messages of the daemon and toboggan-gateway on stderr. A reader that does not read
+ * blocks neither: a thread waits at most 10 ms per second; further lines are dropped
+ * and counted in the next line that is written. Another process may fill a shared pipe
+ * between poll() and write(); on kernels before 6.4 that write blocks.
  */
 #ifndef TBG_USERD_OS_MESSAGE_H
 #define TBG_USERD_OS_MESSAGE_H
 
-/* X(level, its name in --log-level), the gravest first. */
+/* X(level, its name in --log-level), the most severe first */
 #define TBG_REPORT_LIST(X) \
 	X(ERROR, "error")	/* something fails, or does not start */ \
-	X(WARNING, "warning")	/* it goes on, but slower, or with less */ \
-	X(NOTICE, "notice")	/* a change of state that an operator wants to know of */ \
-	X(DEBUG, "debug")	/* one request that failed, for who looks for the cause */
+	X(WARNING, "warning")	/* operation continues, but slower or with less */ \
+	X(NOTICE, "notice")	/* a change of state that concerns the operator */ \
+	X(DEBUG, "debug")	/* one failed request, to find the cause */
 
 enum tbg_report_level {
 #define X(level, name) TBG_REPORT_##level,
@@ -24,10 +24,10 @@ enum tbg_report_level {
 
 const char *tbg_report_level_name(unsigned int level);
 
-/* Lines of higher levels are left out from now on. Before: NOTICE. Any thread. */
+/* Drops lines of less severe levels from now on. The default is NOTICE. Any thread. */
 void tbg_report_level_set(enum tbg_report_level level);
 
-/* A line on stderr, in one write: whole, whoever else writes there. */
+/* Writes a line to stderr in one write, so that lines of several processes do not mix. */
 __attribute__((format(printf, 2, 3)))
 void tbg_report_at(enum tbg_report_level level, const char *format, ...);
 

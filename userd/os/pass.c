@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Descriptors between processes of ours, see pass.h: the kernel copies them (SCM_RIGHTS). */
+/*
+ * Descriptors between processes of the daemon, see pass.h: the kernel duplicates them
+ * (SCM_RIGHTS).
+ */
 #include "os/pass.h"
 
 #include <errno.h>
@@ -78,7 +81,7 @@ void tbg_pass_alone(int fd)
 	if (fd > STDERR_FILENO + 1)
 		close_range(STDERR_FILENO + 1, fd - 1, 0);
 	close_range(fd + 1, ~0u, 0);
-	/* a terminal's signals are the daemon's, which ends this process */
+	/* ignore signals from a terminal: the daemon handles them and ends this process */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);

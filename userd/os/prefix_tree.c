@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A balanced tree of libc's, ordered by address, then by length. */
+/* A balanced tree of the C library, ordered by address, then by prefix length. */
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "os/prefix_tree.h"
 
-/* A node's first word points to its entry, and an entry begins with its prefix. */
+/* Compares entries by their first member, the prefix. */
 static int compare(const void *a, const void *b)
 {
 	const struct tbg_prefix *one = a, *other = b;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Entries by the prefix of clients that each is about: the one search and the one walk of
- * the connections that each client has (client/clients.c) and of the lists of clients
- * (tiers/bans.c). An entry begins with its struct tbg_prefix, and is its caller's memory.
- * Takes no lock.
+ * Entries by prefix of client addresses, for the connections of each client
+ * (client/clients.c) and for the lists of clients (tiers/bans.c). An entry begins with
+ * its struct tbg_prefix and belongs to the caller. Takes no lock.
  */
 #ifndef TBG_USERD_OS_PREFIX_TREE_H
 #define TBG_USERD_OS_PREFIX_TREE_H
@@ -16,20 +15,20 @@ struct tbg_prefix_tree {
 	void *root;			/* see tsearch(3); NULL: no entries */
 };
 
-/* NULL: there is none of exactly that prefix. */
+/* Finds the entry of exactly that prefix; NULL: none. */
 void *tbg_prefix_tree_find(const struct tbg_prefix_tree *t, const struct tbg_prefix *p);
 
-/* An entry of a prefix that has none yet. False: no memory. */
+/* Adds an entry whose prefix has none yet. Returns false without memory. */
 bool tbg_prefix_tree_add(struct tbg_prefix_tree *t, void *entry);
 
-/* It is there, and stays its caller's. */
+/* Removes an entry, which the caller still has to free. */
 void tbg_prefix_tree_remove(struct tbg_prefix_tree *t, const void *entry);
 
-/* Calls fn for each entry in the order of the prefixes; it may change no prefix. */
+/* Calls fn for each entry in the order of the prefixes. fn must not change prefixes. */
 void tbg_prefix_tree_each(const struct tbg_prefix_tree *t, void (*fn)(void *entry, void *arg),
 			  void *arg);
 
-/* Frees all entries, by free(). */
+/* Frees all entries with free(). */
 void tbg_prefix_tree_free(struct tbg_prefix_tree *t);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Capabilities belong to threads, user ids (through the C library) to the
- * process: the drop comes before workers are made, and each worker gives up
- * the rest for itself. No-new-privileges makes it final.
+ * Capabilities belong to threads, user ids (through the C library) to the process: the
+ * user is changed before workers start, and each worker then gives up the remaining
+ * capabilities. No-new-privileges makes it irrevocable.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,25 +21,25 @@
 
 #include "os/privilege.h"
 
-/* To detach from interfaces, and to read the configuration again: nothing that writes. */
+/* To detach from interfaces and to read the configuration again; none allows writing files. */
 static const cap_value_t kept[] = { CAP_NET_ADMIN, CAP_BPF, CAP_DAC_READ_SEARCH };
 static const cap_value_t writing[] = { CAP_DAC_OVERRIDE };
-/* To take sockets into repair (TCP_REPAIR). */
+/* To switch sockets to repair mode (TCP_REPAIR). */
 static const cap_value_t repairing[] = { CAP_NET_ADMIN };
-/* To start programs as others, in other roots, and to end them: see gateway/pool.c. */
+/* To start programs as other users and in other roots, and to end them: see gateway/pool.c. */
 static const cap_value_t becoming[] = {
 	CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_SYS_CHROOT, CAP_KILL, CAP_DAC_READ_SEARCH,
 };
 
-/* Whether uid can search and read root_fd, by the kernel's own rules. */
+/* Returns whether uid can search root_fd, by the kernel's own rules. */
 static bool can_search(int root_fd, uid_t uid, gid_t gid)
 {
 	bool can;
 
 	setfsgid(gid);
-	setfsuid(uid);		/* takes the file capabilities out of effect */
+	setfsuid(uid);		/* makes the file capabilities ineffective */
 	can = !faccessat(root_fd, ".", R_OK | X_OK, AT_EACCESS);
-	if (!can)		/* a folder may be searched and not listed */
+	if (!can)		/* search permission without read permission suffices */
 		can = !faccessat(root_fd, ".", X_OK, AT_EACCESS);
 	setfsuid(geteuid());
 	setfsgid(getegid());
@@ -66,7 +66,7 @@ static bool uid_read(const char *text, uid_t *ret)
 	return !*end && !errno && n < (uid_t)-1;
 }
 
-/* A number needs no entry among the users; then it is the group's as well. */
+/* A number need not be a known user; then it is used for the group, too. */
 static bool user_find(struct tbg_identity *id, const char *user)
 {
 	struct passwd *pw = getpwnam(user);
@@ -92,7 +92,7 @@ bool tbg_privilege_user_known(const char *user)
 	return user_find(&id, user);
 }
 
-/* The owner of the root, who is not root. False: he is. */
+/* Finds the owner of the root folder. Returns false if that is root. */
 static bool owner_find(struct tbg_identity *id, const struct stat *st)
 {
 	struct passwd *pw = getpwuid(st->st_uid);
@@ -105,7 +105,7 @@ static bool owner_find(struct tbg_identity *id, const struct stat *st)
 		return true;
 	}
 	id->uid = st->st_uid;
-	id->gid = st->st_gid ?: st->st_uid;	/* the group of root is nobody's */
+	id->gid = st->st_gid ?: st->st_uid;	/* never use the group of root */
 	snprintf(id->name, sizeof(id->name), "uid %u", st->st_uid);
 	return true;
 }
@@ -163,7 +163,10 @@ int tbg_privilege_choose(struct tbg_identity *ret, const char *user,
 	return -EACCES;
 }
 
-/* What of these the thread has may become effective, or is; it has no other any more. */
+/*
+ * Keeps those of `caps` that the thread has, permitted or effective, and gives up all
+ * others.
+ */
 static int caps_set(const cap_value_t *caps, size_t nr, bool effective)
 {
 	cap_t had = cap_get_proc(), to = cap_init();
@@ -190,7 +193,7 @@ static int caps_set(const cap_value_t *caps, size_t nr, bool effective)
 #define REPAIRING (sizeof(repairing) / sizeof(*repairing))
 #define BECOMING (sizeof(becoming) / sizeof(*becoming))
 
-/* The user, with the capabilities of before permitted. */
+/* Changes to the user; permitted capabilities are kept for now. */
 static int user_become(const struct tbg_identity *id)
 {
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -201,8 +204,8 @@ static int user_become(const struct tbg_identity *id)
 	    setresgid(id->gid, id->gid, id->gid))
 		return -errno;
 	/*
-	 * Root without capabilities must not get them back by exec. Where
-	 * CAP_SETPCAP is missing (containers) this cannot be said.
+	 * Root without capabilities must not regain them by exec. Without CAP_SETPCAP
+	 * (in containers) this cannot be set.
 	 */
 	prctl(PR_SET_SECUREBITS, SECBIT_KEEP_CAPS | SECBIT_NOROOT |
 	      SECBIT_NOROOT_LOCKED, 0, 0, 0);
@@ -258,7 +261,10 @@ int tbg_privilege_none(void)
 	return caps_set(NULL, 0, false);
 }
 
-/* The C library's are of this thread alone; from root's they take rights over files, too. */
+/*
+ * The C library changes these for the calling thread only. Leaving root also drops its
+ * file capabilities.
+ */
 void tbg_privilege_files_of(const struct tbg_identity *id)
 {
 	setfsgid(id->gid);

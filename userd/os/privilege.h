@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whom the daemon runs as once everything that needs root is open, and what
- * little of root is kept to undo it.
+ * Selects the user as which the daemon runs after everything that needs root is open,
+ * and keeps the few capabilities that are needed to undo it.
  */
 #ifndef TBG_USERD_OS_PRIVILEGE_H
 #define TBG_USERD_OS_PRIVILEGE_H
@@ -19,50 +19,51 @@ struct tbg_identity {
 };
 
 /*
- * user: a name or a number. NULL: www-data, else nobody, else (where they cannot
- * search root_fd) the owner of the root, unless that is root: then only "root" as
- * user will do. root_fd -1: there is none. Negative errno with a message.
+ * user: a name or a number. NULL: www-data, else nobody; if that user cannot search
+ * root_fd: the owner of the root, unless that is root, which must be named explicitly.
+ * root_fd -1: there is no root. Returns 0, or a negative errno with a message.
  */
 int tbg_privilege_choose(struct tbg_identity *ret, const char *user,
 			 int root_fd, char *ret_msg, size_t msg_len);
 
-/* Whether that is a user, by name or by number. */
+/* Returns whether that is a user, by name or by number. */
 bool tbg_privilege_user_known(const char *user);
 
 /*
- * No other process of our user may look into this one, which a program that we run
- * is one of; not even while it has not changed its user yet. First of all in main().
+ * Prevents other processes of the same user, such as programs that the daemon runs,
+ * from reading this process (ptrace, /proc). Call it first in main(): a core of root
+ * would otherwise be readable after the change of user.
  */
 void tbg_privilege_close(void);
 
-/* Whether we may write where only root may. */
+/* Returns whether the process may write files regardless of their permissions. */
 bool tbg_privilege_writes(void);
 
 /*
- * The whole process becomes that user, for good; the calling thread keeps
- * what tbg_privilege_raise() needs, but not in effect.
+ * Changes the whole process to that user, irrevocably. The calling thread keeps the
+ * capabilities that tbg_privilege_raise() needs, but not effective.
  */
 int tbg_privilege_drop(const struct tbg_identity *id);
 
-/* As tbg_privilege_drop(), and all that is kept, in effect, is to write anywhere. */
+/* As tbg_privilege_drop(), but keeps only CAP_DAC_OVERRIDE, effective. */
 int tbg_privilege_writer(const struct tbg_identity *id);
 
-/* As tbg_privilege_drop(), and all that is kept, in effect, is CAP_NET_ADMIN. */
+/* As tbg_privilege_drop(), but keeps only CAP_NET_ADMIN, effective. */
 int tbg_privilege_repairer(const struct tbg_identity *id);
 
-/* The calling thread keeps what it takes to become other users, in effect. */
+/* The calling thread keeps the capabilities to become other users, effective. */
 int tbg_privilege_becomer(void);
 
-/* The calling thread has no capability any more, ever. */
+/* The calling thread gives up all capabilities, irrevocably. */
 int tbg_privilege_none(void);
 
-/* Between the two, this thread may do with files what that user may. */
+/* Between these two calls, the thread has the file permissions of that user. */
 void tbg_privilege_files_of(const struct tbg_identity *id);
 void tbg_privilege_files_own(void);
 
 /*
- * Around what undoes the start (detaching from interfaces) or reads again what was
- * read then (the configuration, and what it names).
+ * Enclose what undoes the start (detaching from interfaces) or repeats it (reading the
+ * configuration and the files it names).
  */
 void tbg_privilege_raise(void);
 void tbg_privilege_lower(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Counters of references that threads share. A reference is taken by a thread that
- * has one, and given back once: both are asserted, in tests and in builds with
- * sanitizers (`make CPPFLAGS=-UNDEBUG` has assertions in any build).
+ * Reference counters shared by threads. Only a thread that has a reference may take
+ * another one, and each is released once. Assertions check both in tests and in builds
+ * with sanitizers (`make CPPFLAGS=-UNDEBUG` enables them in any build).
  */
 #ifndef TBG_USERD_OS_REFCOUNT_H
 #define TBG_USERD_OS_REFCOUNT_H
@@ -20,7 +20,7 @@ static inline void tbg_refcount_get(_Atomic uint32_t *refs)
 	(void)before;
 }
 
-/* Whether that was the last one: its holder frees the object. */
+/* Returns whether that was the last reference: then the caller frees the object. */
 static inline bool tbg_refcount_put(_Atomic uint32_t *refs)
 {
 	uint32_t before = atomic_fetch_sub_explicit(refs, 1, memory_order_acq_rel);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests and answers are messages of a socket pair, see repair.h. Workers ask one at a
- * time: a round trip takes some 8 us, and connections are given back far more rarely than
+ * Requests and answers are messages of a socket pair, see repair.h. Workers take turns:
+ * a round trip takes some 8 us, and connections are given back much less often than
  * they are used.
  */
 #include "os/repair.h"
@@ -22,10 +22,10 @@
 #define WAIT_S	1		/* for an answer */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int ours = -1;		/* the daemon's end, under the lock */
+static int ours = -1;		/* the daemon's end, protected by the lock */
 static pid_t pid;
 
-/* In the process */
+/* The process */
 
 static void run(int fd)
 {
@@ -33,7 +33,7 @@ static void run(int fd)
 
 	while (tbg_pass_receive(fd, &value, sizeof(value), fds)) {
 		value = setsockopt(fds[0], IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
-		/* before the answer: what the daemon closes then is closed */
+		/* close before answering: then the daemon's own close() releases the socket */
 		for (int i = 0; i < TBG_PASS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
@@ -52,7 +52,7 @@ static void child_main(const struct tbg_identity *id, int fd)
 	_exit(0);
 }
 
-/* In the daemon */
+/* The daemon */
 
 int tbg_repair_start(const struct tbg_identity *id)
 {
@@ -66,7 +66,7 @@ int tbg_repair_start(const struct tbg_identity *id)
 	return 0;
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static enum tbg_repaired ask(int fd, int value)
 {
 	int answer, fds[TBG_PASS_MAX];
@@ -75,7 +75,7 @@ static enum tbg_repaired ask(int fd, int value)
 		return TBG_REPAIR_NO;
 	if (tbg_pass_receive(ours, &answer, sizeof(answer), fds))
 		return answer ? TBG_REPAIR_NO : TBG_REPAIR_DONE;
-	/* its answer would be taken for that of a later request */
+	/* a late answer would be taken for that of the next request */
 	close(ours);
 	ours = -1;
 	tbg_warn("toboggand: tbg-repair, pid %d, does not answer: no connection is given back to wire any more; restart the daemon",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Sockets in repair (TCP_REPAIR) are let go without a packet. This needs CAP_NET_ADMIN,
- * which no worker has: a process of its own keeps that right and nothing else. It does
- * this alone, to sockets that it is handed, and ends with the daemon.
+ * Closes sockets without a packet, in repair mode (TCP_REPAIR). This needs
+ * CAP_NET_ADMIN, which no worker has: a separate process keeps that capability and no
+ * other. It only changes the mode of sockets that it is sent, and ends with the daemon.
  */
 #ifndef TBG_USERD_OS_REPAIR_H
 #define TBG_USERD_OS_REPAIR_H
@@ -11,19 +11,25 @@
 
 struct tbg_identity;
 
-/* Forks it, before anything is open that it is not to have. Negative errno. */
+/*
+ * Forks the process. Call it before descriptors are open that it must not have. Returns
+ * 0 or a negative errno.
+ */
 int tbg_repair_start(const struct tbg_identity *id);
 
 enum tbg_repaired {
-	TBG_REPAIR_NO,		/* the socket is as it was */
+	TBG_REPAIR_NO,		/* the socket is unchanged */
 	TBG_REPAIR_DONE,
-	TBG_REPAIR_UNKNOWN,	/* no answer: nobody can go on with the socket */
+	TBG_REPAIR_UNKNOWN,	/* no answer: the socket is unusable */
 };
 
-/* Any thread: puts the socket into repair, or out of it without a packet. */
+/* Any thread: switches repair mode on, or off without a packet. */
 enum tbg_repaired tbg_repair_set(int fd, bool on);
 
-/* No more than once, when no thread asks it any more. Nothing, if it was not started. */
+/*
+ * Ends the process. Call it once, when no thread uses it any more. Does nothing if it
+ * was not started.
+ */
 void tbg_repair_stop(void);
 
 #endif

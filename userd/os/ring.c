@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * io_uring as it is: thin wrappers. The other ring is ring_epoll.c.
+ * Thin wrappers around io_uring. ring_epoll.c has the other implementation.
  */
 #include "os/ring.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A worker's ring: io_uring, or where that is forbidden (Docker's default profile)
- * the same operations on epoll, slower. Callers prepare submission entries and
- * read completions as liburing has them, and cannot tell which it is. One thread.
+ * A worker's ring: io_uring, or, where that is forbidden (Docker's default profile),
+ * the same operations on epoll, slower. Callers prepare submission entries and read
+ * completions as with liburing, for both. One thread.
  */
 #ifndef TBG_USERD_OS_RING_H
 #define TBG_USERD_OS_RING_H
@@ -13,32 +13,35 @@
 struct tbg_ring_epoll;
 
 struct tbg_ring {
-	struct io_uring uring;		/* its completion side is read directly */
+	struct io_uring uring;		/* its completion queue is read directly */
 	struct tbg_ring_epoll *epoll;	/* NULL: io_uring */
 };
 
 /*
- * Of io_uring, disabled until tbg_ring_enable(). Negative errno; -EPERM, -EACCES or
- * -ENOSYS: it is forbidden, or not there.
+ * Opens an io_uring, disabled until tbg_ring_enable(). Returns 0 or a negative errno;
+ * -EPERM, -EACCES or -ENOSYS: not permitted, or not supported.
  */
 int tbg_ring_open(struct tbg_ring *r, unsigned int entries, unsigned int completions);
-/* Of epoll. Negative errno. */
+/* Opens the ring on epoll. Returns 0 or a negative errno. */
 int tbg_ring_open_epoll(struct tbg_ring *r, unsigned int entries, unsigned int completions);
 
-/* A ring of nr receive buffers of group 0, in memory that the caller fills. */
+/* Registers nr receive buffers as group 0. The caller fills the buffer ring. */
 int tbg_ring_buffers(struct tbg_ring *r, struct io_uring_buf_ring *buffers, unsigned int nr);
 
-int tbg_ring_enable(struct tbg_ring *r);	/* in the thread that uses it */
+int tbg_ring_enable(struct tbg_ring *r);	/* in the thread that uses the ring */
 
-/* A submission entry; NULL: submit first. */
+/* Returns a submission entry; NULL: call tbg_ring_submit() first. */
 struct io_uring_sqe *tbg_ring_sqe(struct tbg_ring *r);
 int tbg_ring_submit(struct tbg_ring *r);
-/* And takes the completions that are there. */
+/* Submits, and fetches the completions that have arrived. */
 int tbg_ring_submit_look(struct tbg_ring *r);
-/* And waits for nr completions, or until most is over (NULL: however long it takes). */
+/*
+ * Submits, and waits for nr completions, or until the time `most` has passed (NULL: no
+ * limit).
+ */
 int tbg_ring_submit_wait(struct tbg_ring *r, unsigned int nr, struct __kernel_timespec *most);
 
-/* Whether a completion is there, looking once more. */
+/* Returns whether a completion has arrived, after fetching once more. */
 bool tbg_ring_peek(struct tbg_ring *r);
 
 static inline unsigned int tbg_ring_unsubmitted(const struct tbg_ring *r)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations of a ring on epoll: of those that workers use, and no others (-EINVAL).
- * Each is tried when it is submitted, waits for its descriptor where it would
- * block, and ends with one completion (multishot: with one for each success).
+ * Performs ring operations with epoll: those that workers use; others fail with
+ * -EINVAL. Each operation is tried at submission, waits for its descriptor if it would
+ * block, and ends with one completion (multishot: one per success).
  *
- * The queues are memory of our own in the form that liburing reads. A descriptor
- * may be closed before the cancellation of its operations is submitted: epoll has
- * forgotten it by then, so errors of epoll_ctl() on the way out count for nothing.
+ * The queues are private memory in liburing's layout. A descriptor may be closed before
+ * the cancellation of its operations is submitted. epoll has removed it by then, so
+ * errors of epoll_ctl() during removal are ignored.
  */
 #include "os/ring_epoll.h"
 
@@ -22,25 +22,25 @@
 
 #include "os/clock.h"
 
-#define TABLE_BITS	12		/* of operations by user_data */
+#define TABLE_BITS	12		/* hash table of operations by user_data */
 #define EVENTS_MAX	256
-#define SHOTS_MAX	16		/* of a multishot operation at a time */
-#define RESERVE		1024		/* completions that multishot leaves to others */
-#define RETRY_NS	5000000ull	/* a Unix socket whose queue is full */
+#define SHOTS_MAX	16		/* of a multishot operation per event */
+#define RESERVE		1024		/* completions that multishot leaves for others */
+#define RETRY_NS	5000000ull	/* for a Unix socket whose queue is full */
 #define OPS_CHUNK	256
 
 struct op {
-	SLIST_ENTRY(op) fd_link;	/* of the same descriptor, or free */
+	SLIST_ENTRY(op) fd_link;	/* in the list of its descriptor, or of free ones */
 	LIST_ENTRY(op) table_link;
 	LIST_ENTRY(op) timed_link;
 	struct io_uring_sqe sqe;
-	uint64_t due_ns;		/* 0: waits for its descriptor */
+	uint64_t due_ns;		/* 0: waits for its descriptor only */
 };
 
 SLIST_HEAD(op_stack, op);
 LIST_HEAD(op_list, op);
 
-/* Moves when there are more: its list must not point back to it. */
+/* The array of these may be reallocated: lists must not point back into it. */
 struct watched {
 	struct op_stack ops;
 	uint32_t armed;			/* events; 0: not in the epoll set */
@@ -71,7 +71,8 @@ static void complete(struct tbg_ring *r, const struct op *op, int res, uint32_t 
 	struct tbg_ring_epoll *e = r->epoll;
 	struct io_uring_cqe *cqe = &r->uring.cq.cqes[e->cq_tail & r->uring.cq.ring_mask];
 
-	if (!cq_room(r))		/* RESERVE is more than there are others */
+	/* cannot happen: RESERVE exceeds the number of other operations */
+	if (!cq_room(r))
 		abort();
 	cqe->user_data = op->sqe.user_data;
 	cqe->res = res;
@@ -126,7 +127,7 @@ static void timed_add(struct tbg_ring_epoll *e, struct op *op, uint64_t due_ns)
 	LIST_INSERT_HEAD(&e->timed, op, timed_link);
 }
 
-/* Its descriptor's list no longer has it. */
+/* The caller has removed it from its descriptor's list. */
 static void op_free(struct tbg_ring_epoll *e, struct op *op)
 {
 	LIST_REMOVE(op, table_link);
@@ -170,7 +171,7 @@ static struct watched *watched_of(struct tbg_ring_epoll *e, int fd)
 	return &more[fd];
 }
 
-/* What its operations wait for. 0 or negative errno. */
+/* Registers the events that its operations wait for. Returns 0 or a negative errno. */
 static int fd_arm(struct tbg_ring_epoll *e, int fd)
 {
 	struct watched *w = &e->fds[fd];
@@ -188,7 +189,7 @@ static int fd_arm(struct tbg_ring_epoll *e, int fd)
 	}
 	err = epoll_ctl(e->epoll_fd, w->armed ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) ?
 	      errno : 0;
-	if (err == ENOENT)		/* the number is another file's by now */
+	if (err == ENOENT)		/* the descriptor number now belongs to another file */
 		err = epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? errno : 0;
 	else if (err == EEXIST)
 		err = epoll_ctl(e->epoll_fd, EPOLL_CTL_MOD, fd, &event) ? errno : 0;
@@ -196,7 +197,7 @@ static int fd_arm(struct tbg_ring_epoll *e, int fd)
 	return -err;
 }
 
-/* --- trying -------------------------------------------------------------- */
+/* --- attempts ------------------------------------------------------------ */
 
 static bool would_block(int err)
 {
@@ -204,7 +205,7 @@ static bool would_block(int err)
 	       err == EALREADY;
 }
 
-/* One receive into a buffer of the ring; *ret_flags of its completion. */
+/* Receives once into a buffer of the ring; *ret_flags: of its completion. */
 static int recv_buffer(struct tbg_ring *r, const struct op *op, uint32_t *ret_flags)
 {
 	struct tbg_ring_epoll *e = r->epoll;
@@ -265,7 +266,7 @@ static int try(struct tbg_ring *r, struct op *op, uint32_t *ret_flags)
 	case IORING_OP_SENDMSG:
 		n = sendmsg(q->fd, at, q->msg_flags | MSG_DONTWAIT);
 		break;
-	case IORING_OP_READ:		/* of an eventfd, which may block */
+	case IORING_OP_READ:		/* an eventfd, which may be blocking */
 		if (poll(&(struct pollfd){ .fd = q->fd, .events = POLLIN }, 1, 0) < 1)
 			return -EAGAIN;
 		n = read(q->fd, at, q->len);
@@ -286,7 +287,7 @@ static bool is_multishot(const struct op *op)
 	       (op->sqe.opcode == IORING_OP_RECV && op->sqe.ioprio & IORING_RECV_MULTISHOT);
 }
 
-/* True: it has ended, and its completion is there. */
+/* Tries an operation. Returns true if it has ended and its completion was added. */
 static bool advance(struct tbg_ring *r, struct op *op)
 {
 	bool multishot = is_multishot(op), on;
@@ -297,7 +298,7 @@ static bool advance(struct tbg_ring *r, struct op *op)
 		res = try(r, op, &flags);
 		if (res < 0 && would_block(-res))
 			return false;
-		/* the end of a stream, and what fails, end it */
+		/* end of input and errors end a multishot operation */
 		on = multishot && (op->sqe.opcode == IORING_OP_ACCEPT ? res >= 0 : res > 0);
 		complete(r, op, res, flags | (on ? IORING_CQE_F_MORE : 0));
 		if (!on)
@@ -306,7 +307,7 @@ static bool advance(struct tbg_ring *r, struct op *op)
 	return false;
 }
 
-/* --- submitting ---------------------------------------------------------- */
+/* --- submission ---------------------------------------------------------- */
 
 static void end(struct tbg_ring *r, struct op *op, int res)
 {
@@ -345,7 +346,7 @@ static void timeout_add(struct tbg_ring *r, const struct io_uring_sqe *sqe)
 	timed_add(r->epoll, op, tbg_mono_ns() + t->tv_sec * 1000000000ull + t->tv_nsec);
 }
 
-/* A Unix socket's full queue is no event: it is tried again a little later. */
+/* A full queue of a Unix socket causes no event: connect() is retried after a short time. */
 static bool must_retry(const struct op *op)
 {
 	const struct sockaddr *to = (void *)(uintptr_t)op->sqe.addr;
@@ -381,7 +382,7 @@ int tbg_ring_epoll_submit(struct tbg_ring *r)
 	struct io_uring_sq *sq = &r->uring.sq;
 	int nr = 0;
 
-	/* a cancellation completes twice */
+	/* a cancellation needs two completions */
 	while (*sq->khead != sq->sqe_tail && cq_room(r) > 1) {
 		struct io_uring_sqe sqe = sq->sqes[*sq->khead & sq->ring_mask];
 
@@ -419,7 +420,7 @@ static void fd_event(struct tbg_ring *r, int fd, uint32_t events)
 		fd_arm(e, fd);
 }
 
-/* Ends what is due; when the next is, or UINT64_MAX. */
+/* Handles operations whose time has come. Returns the time of the next one, or UINT64_MAX. */
 static uint64_t timed_run(struct tbg_ring *r, uint64_t now_ns)
 {
 	uint64_t next_ns = UINT64_MAX;
@@ -451,7 +452,7 @@ static int look(struct tbg_ring *r, int wait_ms)
 	return nr < 0 ? -errno : nr;
 }
 
-/* Rounded up: a timer that is asked for too early would have us spin. */
+/* Rounds up: otherwise the loop would spin until the timer expires. */
 static int ms_until(uint64_t ns, uint64_t now_ns)
 {
 	return ns <= now_ns ? 0 : ns - now_ns > 3600000000000ull ? 3600000 :
@@ -469,7 +470,7 @@ int tbg_ring_epoll_wait(struct tbg_ring *r, unsigned int nr, struct __kernel_tim
 		next_ns = timed_run(r, now_ns);
 		if (io_uring_cq_ready(&r->uring) >= nr || now_ns >= end_ns)
 			return nr ? submitted : look(r, 0) < 0 ? 0 : submitted;
-		/* a wait of less than a millisecond is a look */
+		/* a wait of less than a millisecond only polls */
 		if (most && end_ns - now_ns < 1000000)
 			end_ns = now_ns;
 		err = look(r, ms_until(next_ns < end_ns ? next_ns : end_ns, now_ns));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The ring of ring.h on epoll. Called by ring.c alone.
+ * The ring of ring.h on epoll. Called only by ring.c.
  */
 #ifndef TBG_USERD_OS_RING_EPOLL_H
 #define TBG_USERD_OS_RING_EPOLL_H

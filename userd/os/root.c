@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A table of open folders. Numbers are taken and given back by the control
- * thread and pointed at other folders by the watch's, under r->lock; workers
- * read descriptors, of roots that the configuration they serve by holds a
- * reference to. openat2(RESOLVE_BENEATH) is
- * the one way to a file: the kernel refuses what would leave the root, whatever
- * the encoding or the symbolic links.
+ * A table of open folders. The control thread takes and releases numbers, and the
+ * watch's thread switches them to other folders, both under r->lock. Workers read the
+ * descriptors of roots that their current configuration references.
+ * openat2(RESOLVE_BENEATH) is the only way to open a file: the kernel refuses to leave
+ * the root, whatever the encoding or the symbolic links.
  */
 #include "os/root.h"
 
@@ -22,24 +21,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define RACE_TRIES 8	/* openat2 gives EAGAIN when a rename races with ".." */
-#define LINKS_MAX  40	/* on one way, as the kernel has it */
+#define RACE_TRIES 8	/* openat2() returns EAGAIN if a rename races with ".." */
+#define LINKS_MAX  40	/* per path, the kernel's own limit */
 
 struct root {
 	_Atomic int fd;		/* -1: free */
 	unsigned int refs;
-	bool hidden;		/* once found on a way that we may not go */
+	bool hidden;		/* hidden() was called for it */
 	dev_t dev;
 	ino_t ino;
 	_Atomic(char *) path;	/* resolved */
-	char *asked;		/* as given, without slashes at its end */
+	char *asked;		/* as configured, without slashes at its end */
 };
 
 struct tbg_roots {
 	struct root root[TBG_ROOTS_MAX];
-	char **past;		/* former paths, which others may still read */
+	char **past;		/* former paths, which other threads may still read */
 	size_t past_nr;
-	pthread_mutex_t lock;	/* before the watch's */
+	pthread_mutex_t lock;	/* taken before the watch's lock */
 };
 
 int tbg_roots_open(struct tbg_roots **ret)
@@ -68,7 +67,10 @@ void tbg_roots_close(struct tbg_roots *r)
 	free(r);
 }
 
-/* The number of what path leads to, else the first free one; -1: neither. */
+/*
+ * Returns the number of the root for this path and folder, else the first free one; -1:
+ * none.
+ */
 static int number_for(const struct tbg_roots *r, const char *path,
 		      const struct stat *st)
 {
@@ -86,7 +88,7 @@ static int number_for(const struct tbg_roots *r, const char *path,
 	return room;
 }
 
-/* Takes asked and fd, unless it fails. Under r->lock. */
+/* Takes over asked and fd on success. Called with r->lock held. */
 static int root_open(struct tbg_roots *r, char *asked, int fd)
 {
 	struct stat st;
@@ -152,7 +154,7 @@ void tbg_root_put(struct tbg_roots *r, int nr)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* The folder that asked leads to is another one: true if it is taken instead. */
+/* Switches a root to the folder that its path leads to now. Returns whether it succeeded. */
 static bool root_move(struct tbg_roots *r, struct root *one)
 {
 	int fd = open(one->asked, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -163,7 +165,7 @@ static bool root_move(struct tbg_roots *r, struct root *one)
 
 	if (past)
 		r->past = past;
-	/* In its place at once: whoever has the number at hand opens in one of both. */
+	/* dup3() replaces it atomically: other threads open in the old or in the new folder. */
 	moved = past && real && !fstat(fd, &st) &&
 		dup3(fd, atomic_load(&one->fd), O_CLOEXEC) >= 0;
 	if (moved) {
@@ -178,7 +180,7 @@ static bool root_move(struct tbg_roots *r, struct root *one)
 	return moved;
 }
 
-/* Whether its path leads to another folder. */
+/* Returns whether its path leads to another folder. */
 static bool root_moves(struct root *one, void (*hidden)(const char *path))
 {
 	struct stat st;
@@ -245,7 +247,7 @@ static int open_beneath(int root_fd, const char *below, uint64_t flags, uint64_t
 	return fd < 0 ? -errno : (int)fd;
 }
 
-/* What of an absolute path is below a root's; NULL: nothing. */
+/* Returns the part of an absolute path below a root; NULL: it is not below. */
 static const char *path_below(const char *path, const char *root)
 {
 	size_t len = strlen(root);
@@ -258,7 +260,10 @@ static const char *path_below(const char *path, const char *root)
 	return *path ? path : ".";
 }
 
-/* The text of the link at the end of a way; its length, 0: it is none, or -errno. */
+/*
+ * Reads the symbolic link at the end of a path. Returns its length, 0: not a link, or a
+ * negative errno.
+ */
 static int link_read(int root_fd, const char *below, char ret[PATH_MAX])
 {
 	int fd = open_beneath(root_fd, below, O_PATH | O_NOFOLLOW, 0);
@@ -273,8 +278,9 @@ static int link_read(int root_fd, const char *below, char ret[PATH_MAX])
 }
 
 /*
- * Replaces the first link on a way by what it leads to. An absolute one must begin
- * with the root's path. 0, or -EXDEV; whatever comes of it is opened beneath the root.
+ * Replaces the first symbolic link in a path by its target. An absolute target must
+ * begin with the root's path. Returns 0 or -EXDEV. The result is only ever opened
+ * beneath the root.
  */
 static int link_follow(const struct tbg_root_ways *ways, int root_fd, char way[PATH_MAX])
 {
@@ -295,7 +301,7 @@ static int link_follow(const struct tbg_root_ways *ways, int root_fd, char way[P
 			return -EXDEV;
 		strcpy(rest, way + end);
 		if (n && *text != '/')
-			way[at] = 0;	/* it counts from its own folder */
+			way[at] = 0;	/* relative to the link's own folder */
 		else if (n)
 			*way = 0;
 		at = end;
@@ -310,7 +316,10 @@ static int link_follow(const struct tbg_root_ways *ways, int root_fd, char way[P
 	return 0;
 }
 
-/* A way that the kernel has refused for an absolute link, which may stay below the root. */
+/*
+ * Resolves a path that the kernel refused because of an absolute link, which may stay
+ * below the root.
+ */
 static int open_by_links(const struct tbg_root_ways *ways, int root_fd, const char *below,
 			 uint64_t flags, uint64_t resolve)
 {
@@ -336,7 +345,7 @@ int tbg_root_open_below(int root_fd, const struct tbg_root_ways *ways, const cha
 	return fd == -EXDEV && ways ? open_by_links(ways, root_fd, name, flags, resolve) : fd;
 }
 
-/* Those of a root that is open, which stay its own. */
+/* Returns the paths of an open root, which remain its own. */
 static struct tbg_root_ways ways_of(const struct root *one)
 {
 	return (struct tbg_root_ways){ atomic_load(&((struct root *)one)->path), one->asked };

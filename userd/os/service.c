@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One datagram a message. The socket's path is opened for each: before and after
- * privileges are dropped it is the same, and messages are rare.
+ * One datagram per message. The socket's path is opened for each: it remains the same
+ * when privileges are dropped, and messages are rare.
  */
 #include "os/service.h"
 
@@ -19,8 +19,8 @@
 
 static struct {
 	struct sockaddr_un to;
-	socklen_t to_len;		/* 0: nobody listens */
-	uint64_t beat_ns, due_ns;	/* 0: no sign of life is wanted */
+	socklen_t to_len;		/* 0: no manager */
+	uint64_t beat_ns, due_ns;	/* 0: no watchdog */
 	unsigned int sockets;
 } service;
 
@@ -31,7 +31,7 @@ static unsigned long long number(const char *name)
 	return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* Meant for us, and not for a process that has started us. */
+/* Returns whether the variable is meant for this process, not for its parent. */
 static bool is_ours(const char *name)
 {
 	return !getenv(name) || number(name) == (unsigned long long)getpid();
@@ -65,11 +65,11 @@ void tbg_service_begin(void)
 			service.to.sun_path[0] = 0;
 		service.to_len = offsetof(struct sockaddr_un, sun_path) + len;
 	}
-	/* twice as often as it must be */
+	/* twice as often as required */
 	if (service.to_len && is_ours("WATCHDOG_PID"))
 		service.beat_ns = number("WATCHDOG_USEC") * 1000 / 2;
 	sockets_take();
-	/* programs that we start are no part of the service */
+	/* programs that the daemon starts are not the service */
 	unsetenv("NOTIFY_SOCKET");
 	unsetenv("WATCHDOG_USEC");
 	unsetenv("WATCHDOG_PID");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The socket file of the control socket: its folder, made if need be; a dead daemon's
- * socket replaced, a live one's not; what root binds, given to the daemon's user. Called
- * before there are threads. Must not follow what others may exchange.
+ * Opens socket files: makes the folder if necessary, replaces the socket of a dead
+ * daemon but not of a running one, and gives what root binds to the daemon's user.
+ * Called before there are threads. Must not follow links that other users can exchange.
  */
 #include "os/socket_file.h"
 
@@ -22,12 +22,12 @@
 
 #define BACKLOG		128
 #define PATH_LEN	sizeof(((struct sockaddr_un *)0)->sun_path)
-#define LOCK_MS		2000		/* for another start to be done with the folder */
+#define LOCK_MS		2000		/* maximum wait for the lock of the folder */
 
 /*
- * Two daemons that start at once must not unlink each other's socket: each holds
- * the folder for a moment. Whoever may read it can lock it for ever, which is
- * not to keep us from starting.
+ * Locks the folder for a moment, so that two daemons that start at once do not unlink
+ * each other's socket. Anybody who can read the folder can hold the lock forever, which
+ * must not prevent a start.
  */
 static void folder_wait(int fd, const char *dir)
 {
@@ -41,7 +41,7 @@ static void folder_wait(int fd, const char *dir)
 	}
 }
 
-/* Of a path of a socket, or of its folder. */
+/* Returns the folder of a path. */
 static void folder_name(const char *path, char ret[PATH_LEN])
 {
 	char *slash;
@@ -57,8 +57,8 @@ static void folder_name(const char *path, char ret[PATH_LEN])
 }
 
 /*
- * Makes the folder, as its user where that may, or else as root, whose parent it is
- * then: the new folder is given away by its descriptor.
+ * Makes the folder as its user, if permitted. Otherwise root makes it, in a folder of
+ * root's, and gives it to the user by its descriptor.
  */
 static int folder_make(const char *dir, const struct tbg_identity *id)
 {
@@ -88,8 +88,8 @@ static int folder_make(const char *dir, const struct tbg_identity *id)
 }
 
 /*
- * The folder, as a descriptor. Where only a link of somebody else leads there, it is
- * the user's to follow, and what is done in it is done as the user alone.
+ * Opens the folder. If another user's symbolic link leads there, it is followed and
+ * used with the permissions of the daemon's user only.
  */
 static int folder_find(struct tbg_socket_file *s, const char *dir,
 		       const struct tbg_identity *id)
@@ -116,7 +116,7 @@ static int folder_find(struct tbg_socket_file *s, const char *dir,
 	return fd;
 }
 
-/* The folder of path, made if it is missing, and held locked. */
+/* Opens the folder of path, makes it if it is missing, and locks it. */
 static int folder_open(struct tbg_socket_file *s, const char *path,
 		       const struct tbg_identity *id)
 {
@@ -136,7 +136,7 @@ static int folder_open(struct tbg_socket_file *s, const char *path,
 	return fd;
 }
 
-/* In the folder by its name alone, whatever becomes of the folder's own. */
+/* Calls bind() or connect() relative to the open folder, even if that was renamed. */
 static int in_folder(const struct tbg_socket_file *s, int fd,
 		     int (*call)(int fd, const struct sockaddr *addr, socklen_t len))
 {
@@ -154,7 +154,10 @@ static int in_folder(const struct tbg_socket_file *s, int fd,
 	return err;
 }
 
-/* -EADDRINUSE: somebody answers there; *ret_pid is who, or 0. */
+/*
+ * Removes the socket of a dead daemon. -EADDRINUSE: a process answers; *ret_pid: its
+ * pid, or 0.
+ */
 static int dead_remove(const struct tbg_socket_file *s, pid_t *ret_pid)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -182,8 +185,8 @@ static int dead_remove(const struct tbg_socket_file *s, pid_t *ret_pid)
 }
 
 /*
- * The socket that root has bound is given to the user, by its descriptor: in a folder
- * that others may write to, what has that name by now may be a file of root's.
+ * Gives a socket bound by root to the user. In a folder where others may write, the
+ * name may lead to a file of root's by now: checks the descriptor and uses it.
  */
 static int socket_give(struct tbg_socket_file *s, const struct tbg_identity *id)
 {
@@ -201,7 +204,7 @@ static int socket_give(struct tbg_socket_file *s, const struct tbg_identity *id)
 	return err;
 }
 
-/* As the user, who owns it then; else as root, and given away. */
+/* Binds as the user, who then owns the socket. Otherwise root binds it and gives it away. */
 static int socket_bind(struct tbg_socket_file *s, const struct tbg_identity *id)
 {
 	mode_t old = umask(0177);
@@ -310,7 +313,7 @@ int tbg_socket_file_open(struct tbg_socket_file *s, const char *path,
 	return err;
 }
 
-/* If that is ours to do: else main/privileged.c does it. */
+/* If the daemon may not unlink it, main/privileged.c does. */
 static void socket_unlink(const struct tbg_socket_file *s)
 {
 	struct stat st;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who is started without standard descriptors would have what is meant for them in
- * the first files and sockets of its own. Called first of all, by the daemon and the
+ * Prevents a process started without standard descriptors from writing messages into
+ * the first files and sockets that it opens. Called first by the daemon and the
  * command-line tool.
  */
 #ifndef TBG_USERD_OS_STDIO_HOLD_H
@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 /*
- * Those that are closed become /dev/null. how: O_RDWR, or O_RDONLY for what is written
- * to them to fail as before.
+ * Opens /dev/null for each closed standard descriptor. how: O_RDWR, or O_RDONLY so that
+ * writes to it still fail.
  */
 static inline void tbg_stdio_hold(int how)
 {

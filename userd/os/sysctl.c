@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Reads settings of the kernel; see sysctl.h. */
+/* Reads settings of the kernel, see sysctl.h. */
 #include "os/sysctl.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Events at a crash. In a signal handler: nothing here takes memory, a lock or a buffer
- * of stdio, and nobody who does not read stderr holds it up. Other workers go on
- * meanwhile, so that of their newest events one may be torn.
+ * Prints events after a crash. Runs in a signal handler: uses no memory allocation, no
+ * lock and no stdio, and a reader of stderr that does not read cannot block it. Other
+ * workers continue meanwhile, so one of their newest events may be inconsistent.
  */
 #include "os/trace.h"
 
@@ -17,7 +17,7 @@ static struct {
 	size_t next;
 } dumped;
 
-/* A line that is put together without stdio. */
+/* A line that is composed without stdio. */
 struct line {
 	char text[200];
 	size_t len;
@@ -49,7 +49,7 @@ static void line_end(struct line *l, int fd)
 
 	text_put(l, "\n");
 	if (poll(&p, 1, 10) > 0 && write(fd, l->text, l->len) < 0)
-		return;			/* nobody to tell */
+		return;			/* no other place to report it */
 }
 
 static void event_dump(const struct tbg_traced *e, unsigned int worker, int fd)
@@ -103,7 +103,7 @@ static void on_crash(int nr)
 	text_put(&l, ", a fault in the daemon; what its workers did last, oldest first:");
 	line_end(&l, STDERR_FILENO);
 	tbg_traces_dump(STDERR_FILENO);
-	raise(nr);			/* its action is the default again */
+	raise(nr);			/* the default action is installed again */
 }
 
 static void handle(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What each worker has done of late, for who looks at a crash: a ring of events that only
- * its worker writes, at the cost of a few stores, and that a fatal signal, an assertion's
- * among them, writes to stderr.
+ * Recent events of each worker, to analyse a crash: a ring that only its worker writes,
+ * at the cost of a few stores. A fatal signal, including that of a failed assertion,
+ * prints it to stderr.
  */
 #ifndef TBG_USERD_OS_TRACE_H
 #define TBG_USERD_OS_TRACE_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(kind, text, what its value is) */
+/* X(kind, text, meaning of its value) */
 #define TBG_TRACE_LIST(X) \
 	X(ACCEPT, "connection begins", "descriptor") \
 	X(CLOSE, "connection closes", "descriptor") \
@@ -29,7 +29,7 @@ enum tbg_trace_kind {
 	TBG_TRACE_NR
 };
 
-#define TBG_TRACED 256		/* that a ring holds: a power of two */
+#define TBG_TRACED 256		/* events per ring: a power of two */
 
 struct tbg_traced {
 	uint64_t ns;		/* CLOCK_MONOTONIC of the worker's round */
@@ -38,7 +38,7 @@ struct tbg_traced {
 };
 
 struct tbg_trace {
-	uint64_t nr;		/* so far */
+	uint64_t nr;		/* number of events so far */
 	struct tbg_traced at[TBG_TRACED];
 };
 
@@ -49,14 +49,14 @@ static inline void tbg_trace_note(struct tbg_trace *r, uint64_t ns,
 }
 
 /*
- * From now on a fatal signal has what rings[nr] hold written to stderr; the process then
- * dies of it as before. ring_next: bytes from one ring to the next. Not in builds with
- * sanitizers, which report such signals themselves.
+ * Makes a fatal signal print rings[nr] to stderr before the process dies. ring_next:
+ * bytes from one ring to the next. Without effect in builds with sanitizers, which
+ * report such signals themselves.
  */
 void tbg_traces_dump_at_crash(const struct tbg_trace *rings, unsigned int nr,
 			      size_t ring_next);
 
-/* What is written then; for tests. */
+/* Prints the rings; used by tests. */
 void tbg_traces_dump(int fd);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A walk, one component at a time, each by the descriptor of the folder before:
- * no name that somebody else may exchange meanwhile is looked up twice.
+ * Walks a path one component at a time, each relative to the descriptor of the previous
+ * folder: no name that somebody else may exchange is looked up twice.
  */
 #include "os/trusted_path.h"
 
@@ -17,10 +17,10 @@
 
 #define LINKS_MAX 40		/* the kernel's own limit (MAXSYMLINKS) */
 
-/* Where the walk is, and what is to be walked yet. */
+/* The current folder of the walk, and the rest of the path. */
 struct way {
 	int fd;
-	unsigned int links;	/* followed so far */
+	unsigned int links;	/* number of links followed */
 	char rest[2 * PATH_MAX];
 };
 
@@ -36,7 +36,7 @@ bool tbg_trusted_is(int folder_fd)
 	return !fstat(folder_fd, &st) && owner_trusted(&st) && !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* The links of /proc are the kernel's own: their text leads nowhere. */
+/* The links of /proc are magic: their text is not a path. */
 static bool in_proc(int fd)
 {
 	struct statfs fs;
@@ -60,7 +60,7 @@ static void way_to(struct way *w, int fd)
 	w->fd = fd;
 }
 
-/* The text of the open link takes the place of its name, which rest is behind. */
+/* Replaces the link's name by its text. rest: the path after the name. */
 static int link_follow(struct way *w, int link, const char *rest)
 {
 	char text[2 * PATH_MAX];
@@ -82,8 +82,9 @@ static int link_follow(struct way *w, int link, const char *rest)
 }
 
 /*
- * Follows what no folder or file was found for, if that is a link and may be: 0,
- * its text is to be walked; of a link of /proc, the descriptor that flags open.
+ * Handles a component that is neither a folder nor a file: if it is a link that may be
+ * followed, returns 0 with its text inserted into the path. For a link of /proc,
+ * returns the descriptor opened with flags.
  */
 static int link_step(struct way *w, const char *name, const char *rest, int flags)
 {
@@ -106,7 +107,7 @@ static int link_step(struct way *w, const char *name, const char *rest, int flag
 	return err;
 }
 
-/* Takes the next component off what is left; *ret_len 0: there is none. */
+/* Takes the next component off the path; *ret_len 0: there is none. */
 static int component_take(struct way *w, char ret[NAME_MAX + 1], size_t *ret_len)
 {
 	const char *at = w->rest + strspn(w->rest, "/");
@@ -121,7 +122,7 @@ static int component_take(struct way *w, char ret[NAME_MAX + 1], size_t *ret_len
 	return 0;
 }
 
-/* Into the folder of that name. */
+/* Enters the folder of that name. */
 static int folder_step(struct way *w, const char *name)
 {
 	int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
@@ -138,7 +139,7 @@ static int folder_step(struct way *w, const char *name)
 	return fd < 0 ? fd : 0;
 }
 
-/* As far as path goes, or to the folder of its last component, which name has then. */
+/* Walks the whole path, or up to the folder of its last component, which is then in name. */
 static int walk(struct way *w, bool to_last, char name[NAME_MAX + 1])
 {
 	size_t len;
@@ -193,7 +194,7 @@ int tbg_trusted_open(int folder_fd, const char *name, int flags, mode_t mode)
 
 	if (fd < 0)
 		return -errno;
-	/* of the name, now: another one may have been there when it was opened */
+	/* check now: when the file was opened, the name may have led to another one */
 	if (!fstat(fd, &st) && !fstatat(folder_fd, name, &named, AT_SYMLINK_NOFOLLOW) &&
 	    named.st_nlink == 1 && named.st_dev == st.st_dev && named.st_ino == st.st_ino)
 		return fd;
@@ -213,7 +214,7 @@ int tbg_trusted_file(const char *path, int flags, mode_t mode, int *ret_folder)
 		fd = walk(&w, true, name);
 		if (!fd)
 			fd = tbg_trusted_open(w.fd, name, flags, mode);
-		if (fd == -ELOOP)	/* a link: where it leads, if it may be followed */
+		if (fd == -ELOOP)	/* a link: continue at its target, if it may be followed */
 			fd = link_step(&w, name, "", flags);
 	} while (!fd);
 	if (fd >= 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Numbers with units, and prefixes of addresses. Pure.
+ * Numbers with units, and prefixes of addresses. No I/O.
  */
 #include "os/units.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The digits that v begins with; NULL: none, or too many. */
+/* Parses the digits at the start of v. Returns their end; NULL: none, or too many. */
 static const char *digits(const char *v, unsigned long long *ret)
 {
 	char *end;
@@ -145,7 +145,8 @@ void tbg_prefix_cut(struct tbg_prefix *p, unsigned int bits)
 		p->address[bit / 8] &= ~(0x80 >> bit % 8);
 }
 
-static const uint8_t mapped[12] = { [10] = 0xff, 0xff };	/* what an IPv4 address follows */
+/* prefix of IPv4-mapped addresses */
+static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
 
 bool tbg_prefix_is_v4(const struct tbg_prefix *p)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Values as people write them, on the command line and in the configuration
- * file alike. Each returns false, and stores nothing, for what it is not.
+ * Parses values of the command line and the configuration file. Each function returns
+ * false for an invalid value, and then stores nothing.
  */
 #ifndef TBG_USERD_OS_UNITS_H
 #define TBG_USERD_OS_UNITS_H
@@ -25,36 +25,36 @@ bool tbg_value_rate(const char *v, uint64_t *ret_gap_ns);
 /* "0", "90", "90s", "10m", "12h", "30d", "2w", "1y": up to 100 years */
 bool tbg_value_seconds(const char *v, uint64_t *ret);
 
-bool tbg_value_bool(const char *v, bool *ret);		/* on, yes, true … */
+bool tbg_value_bool(const char *v, bool *ret);		/* on, yes, true; off, no, false */
 
-/* Addresses that begin with the same bits; an IPv4 one as IPv6 maps it. */
+/* Addresses that share their first bits. IPv4 addresses are IPv4-mapped. */
 struct tbg_prefix {
 	uint8_t address[16];
 	unsigned int bits;
 };
 
-/* "192.0.2.1", "10.0.0.0/8", "2001:db8::/32"; no bit set behind the prefix */
+/* "192.0.2.1", "10.0.0.0/8", "2001:db8::/32"; all bits after the prefix must be 0 */
 bool tbg_value_prefix(const char *v, struct tbg_prefix *ret);
 
-/* The same, or "all" */
+/* As tbg_value_prefix(), or "all". */
 bool tbg_value_clients(const char *v, struct tbg_prefix *ret);
 
 bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one);
 
-/* No more than this many of its bits, the others cleared. */
+/* Shortens the prefix to at most this many bits and clears the others. */
 void tbg_prefix_cut(struct tbg_prefix *p, unsigned int bits);
 
-/* Whether it is of IPv4 addresses alone. */
+/* Returns whether it contains only IPv4 addresses. */
 bool tbg_prefix_is_v4(const struct tbg_prefix *p);
 
 struct sockaddr;
 
-/* An address as a prefix of all its bits; false: it is neither IPv4's nor IPv6's. */
+/* Makes a prefix of all bits of an address. Returns false unless it is IPv4 or IPv6. */
 bool tbg_prefix_of(const struct sockaddr *a, struct tbg_prefix *ret);
 
 #define TBG_PREFIX_TEXT 64
 
-/* "192.0.2.1", "2001:db8::1": without its bits */
+/* "192.0.2.1", "2001:db8::1": without the prefix length */
 void tbg_prefix_address_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT]);
 
 /* "192.0.2.1:80", "[2001:db8::1]:80" */
