@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An access log. Workers and the control thread format lines into the front
- * half of a double buffer; one writer thread writes the back half to disk. The
- * mutex covers a reservation and the copy of one line, never a system call.
+ * An access log. Workers and the control thread format lines into the front half of a
+ * double buffer; a writer thread writes the back half to disk. The mutex protects a
+ * reservation and the copy of one line, never a system call.
  *
- * Whatever does not reach the file is counted in lost: a line that finds the
- * front full, and each line that the file did not take whole.
+ * Lines that do not reach the file are counted in `lost`: those that find the front
+ * half full, and those that the file did not accept completely.
  */
 #include "log/access.h"
 
@@ -28,13 +28,13 @@
 #include "os/message.h"
 
 #define HALF_LEN	(1u << 20)	/* bytes of each half */
-#define WAKE_LEN	(HALF_LEN / 2)	/* wake the writer before the flush does */
-#define STUCK_MS	1000		/* a pipe's reader that does not read */
+#define WAKE_LEN	(HALF_LEN / 2)	/* wakes the writer before the next flush */
+#define STUCK_MS	1000		/* maximum wait for the reader of a pipe */
 
 struct half {
 	char *b;
 	size_t len;
-	size_t old_len;		/* of it, what came before the last reopen */
+	size_t old_len;		/* bytes received before the last reopen */
 };
 
 struct tbg_log {
@@ -44,20 +44,21 @@ struct tbg_log {
 	struct half half[2];
 	unsigned int front;
 	bool running, stop, flush, ended;
-	int folder;		/* of the file: our user need not reach it from / */
-	int fd, next_fd;	/* next_fd: what reopen left, or -1 */
-	tbg_log_open_fn *open_as_root;	/* NULL: nobody */
-	bool torn;		/* the file ends within a line */
-	bool failing;		/* said so already */
+	/* of the file; the daemon's user may be unable to reach it from / */
+	int folder;
+	int fd, next_fd;	/* next_fd: opened by reopen, or -1 */
+	tbg_log_open_fn *open_as_root;	/* NULL: none */
+	bool torn;		/* the file ends with an incomplete line */
+	bool failing;		/* the failure has been logged */
 	char *path;
 	enum tbg_log_format format;
 	char *pattern;		/* of TBG_LOG_CUSTOM */
-	bool needs_site;	/* it has fields that the caller finds */
+	bool needs_site;	/* it has fields that the caller must set */
 	_Atomic uint64_t lost;
-	struct tbg_sink *sink;	/* in place of a file; or NULL */
+	struct tbg_sink *sink;	/* in place of a file, or NULL */
 };
 
-static _Atomic uint64_t lost_all;	/* by whatever log */
+static _Atomic uint64_t lost_all;	/* of all logs */
 
 static void lost_count(struct tbg_log *l, uint64_t nr)
 {
@@ -91,7 +92,7 @@ void tbg_log_write(struct tbg_log *l, const struct tbg_log_record *r)
 
 /* --- the writer thread --------------------------------------------------- */
 
-/* All of it, or how much came through before errno was set. */
+/* Writes everything, or returns the number of bytes written before errno was set. */
 static size_t file_write(struct tbg_log *l, const char *p, size_t len)
 {
 	struct pollfd pfd = { .fd = l->fd, .events = POLLOUT };
@@ -155,8 +156,8 @@ static void lines_write(struct tbg_log *l, const char *b, size_t len)
 }
 
 /*
- * next_fd: the file of what came after the reopen, or -1: there was none. One that
- * fails is left at once: the new one may take what it does not.
+ * next_fd: the file for lines after the reopen, or -1 without a reopen. If the old file
+ * fails, it is given up at once: the new one may work.
  */
 static void half_write(struct tbg_log *l, const struct half *h, int next_fd)
 {
@@ -178,7 +179,7 @@ static void *writer_run(void *arg)
 	int next_fd;
 
 	pthread_mutex_lock(&l->lock);
-	tbg_privilege_none();	/* all that it needs is an open file */
+	tbg_privilege_none();	/* the open file is all that it needs */
 	l->running = true;
 	pthread_cond_broadcast(&l->wake);
 	for (;;) {
@@ -198,7 +199,7 @@ static void *writer_run(void *arg)
 		half_write(l, h, next_fd);
 		pthread_mutex_lock(&l->lock);
 		h->len = h->old_len = 0;
-		/* filled past the mark while we wrote: nobody will signal */
+		/* filled beyond WAKE_LEN meanwhile: no signal follows */
 		l->flush |= l->half[l->front].len >= WAKE_LEN;
 	}
 	l->ended = true;
@@ -222,7 +223,7 @@ void tbg_log_flush(struct tbg_log *l)
 
 /* --- life ---------------------------------------------------------------- */
 
-/* In l->folder. */
+/* The file's name in l->folder. */
 static const char *name_of(const struct tbg_log *l)
 {
 	const char *slash = strrchr(l->path, '/');
@@ -238,9 +239,9 @@ static int file_open_as(const struct tbg_log *l, int folder, int flags)
 }
 
 /*
- * O_NONBLOCK: a pipe that nobody reads fails instead of hanging us. It is opened
- * with us as a reader then, who leaves: what is written is lost and counted until
- * another one comes, as behind one that went away.
+ * Opens the file with O_NONBLOCK: a pipe without a reader fails with ENXIO instead of
+ * blocking. It is then opened with a temporary reader: lines are lost and counted until
+ * another reader opens it, as after a reader that has closed it.
  */
 static int file_open(const struct tbg_log *l, int folder)
 {
@@ -269,7 +270,7 @@ static int folder_open(const char *path)
 	return fd;
 }
 
-/* The file, and the folder it is in: *ret_folder, not changed if it fails. */
+/* Opens the file and its folder: *ret_folder, unchanged on failure. */
 static int file_find(const struct tbg_log *l, int *ret_folder)
 {
 	int folder = folder_open(l->path), fd = folder;
@@ -290,8 +291,8 @@ static void elsewhere_log(const struct tbg_log *l, int err)
 }
 
 /*
- * As our user may, else by the process that may more; what fails by the path is done
- * in the folder where the file was before, if it has been open.
+ * Opens the file as the daemon's user, or else by the process with more rights. If the
+ * path fails, opens it in the folder where the file was before, if it was open.
  */
 static int file_get(const struct tbg_log *l, int *ret_folder)
 {
@@ -317,7 +318,7 @@ int tbg_log_reopen(struct tbg_log *l)
 
 	if (!l || l->sink)
 		return 0;
-	/* what has been written by now is the old file's */
+	/* lines queued until now belong to the old file */
 	pthread_mutex_lock(&l->lock);
 	h = &l->half[l->front];
 	h->old_len = h->len;
@@ -340,7 +341,7 @@ int tbg_log_reopen(struct tbg_log *l)
 	return 0;
 }
 
-/* Signals are the control thread's; SIGPIPE becomes EPIPE. */
+/* The control thread handles signals; SIGPIPE becomes EPIPE. */
 int tbg_log_start(struct tbg_log *l)
 {
 	sigset_t all, old;
@@ -365,7 +366,7 @@ int tbg_log_start(struct tbg_log *l)
 	return 0;
 }
 
-/* A pipe may have no reader yet. */
+/* A pipe need not have a reader yet. */
 int tbg_log_check(const char *path)
 {
 	struct stat st;

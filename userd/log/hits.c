@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reader of the events ring. A hit costs the kernel tiers a copy while the knob is on,
- * which is what tbg_hits_want() counts; never more, they do not wait for us.
+ * Reads the ring buffer of events. While the knob is on, which tbg_hits_want() counts,
+ * a hit costs the kernel tiers one copy; they never wait for the reader.
  */
 #include "log/hits.h"
 
@@ -18,17 +18,17 @@
 #include "os/loop.h"
 #include "tiers/maps.h"
 
-#define READ_MAX	8192		/* hits per call: the control loop has others */
-#define ROUNDS_MAX	16		/* of these, before a file changes */
+#define READ_MAX	8192		/* hits per call: the control loop has other work */
+#define ROUNDS_MAX	16		/* calls of this size before a file changes */
 
 static struct {
 	const struct tbg_maps *maps;
 	struct ring_buffer *ring;	/* NULL: no kernel tiers */
 	tbg_hit_fn *fn;
 	void *arg;
-	unsigned int read_nr;		/* by this call */
-	int64_t real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */
-	pthread_mutex_t lock;		/* of wanted, and of the knob's log */
+	unsigned int read_nr;		/* by the current call */
+	int64_t real_ns;		/* CLOCK_REALTIME minus CLOCK_MONOTONIC */
+	pthread_mutex_t lock;		/* of wanted and of the knob's log */
 	unsigned int wanted;
 } hits = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -60,7 +60,7 @@ static int hit_take(void *arg, void *data, size_t size)
 	r.reason = "hit";
 	r.took_ns = e->took_ns;
 	hits.fn(hits.arg, &r);
-	/* the sample is consumed even so; the descriptor stays readable */
+	/* the sample is consumed nevertheless; the descriptor remains readable */
 	return ++hits.read_nr >= READ_MAX ? -EAGAIN : 0;
 }
 

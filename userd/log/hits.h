@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Requests that kernel tiers have answered, from the ring of bpf/log.bpf.h. The ring has
- * one reader, so there is one of this in the process; it is on while somebody wants it.
+ * Requests answered by kernel tiers, read from the ring buffer of bpf/log.bpf.h. A ring
+ * buffer has one reader, so this exists once per process. The kernel tiers write to it
+ * only while there are users of it.
  */
 #ifndef TBG_USERD_LOG_HITS_H
 #define TBG_USERD_LOG_HITS_H
@@ -13,26 +14,29 @@
 struct tbg_loop;
 struct tbg_maps;
 
-/* record: valid until it returns. */
+/* record: valid during the call. */
 typedef void tbg_hit_fn(void *arg, struct tbg_log_record *record);
 
 /*
- * fn is called by the control thread for each hit, once the loop runs. maps NULL: there
- * are no kernel tiers, and nothing happens. 0 or negative errno.
+ * Lets the control thread call fn for each hit, once the loop runs. maps NULL: there
+ * are no kernel tiers, does nothing. Returns 0 or a negative errno.
  */
 int tbg_hits_open(const struct tbg_maps *maps, struct tbg_loop *loop, tbg_hit_fn *fn, void *arg);
-void tbg_hits_close(void);		/* what is in the ring is lost */
+void tbg_hits_close(void);		/* discards unread hits */
 
-/* One more, or one fewer, who wants to be told. Any thread. */
+/* Counts users of hits. Any thread. */
 void tbg_hits_want(void);
 void tbg_hits_unwant(void);
 
-/* Reads what there is, up to a bound that leaves the control thread its other work. */
+/* Reads hits, up to a limit that leaves the control thread time for other work. */
 void tbg_hits_read(void);
-/* The same, of all hits until now: before what they are written to changes. */
+/* Reads all hits so far. Call it before their destination changes. */
 void tbg_hits_read_all(void);
 
-/* Hits that found no room in the ring, since the daemon's start. Any thread. */
+/*
+ * Returns the number of hits that did not fit into the ring buffer since the start. Any
+ * thread.
+ */
 uint64_t tbg_hits_lost(void);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One line of the access log, from a record: combined, JSON, or fields by name.
- * What a client sent is escaped. Pure; called by whoever logs, in any thread.
+ * Formats one line of the access log from a record: combined, JSON, or fields by name.
+ * Text from the client is escaped. No I/O; any thread.
  */
 #include "log/line.h"
 
@@ -20,7 +20,7 @@ static bool must_escape(unsigned char c)
 	return c < 0x20 || c == '"' || c == '\\' || c >= 0x7f;
 }
 
-/* A byte as \xHH, or for JSON as \u00HH: bytes are not always UTF-8. */
+/* How a byte is escaped: \xHH, or \u00HH in JSON, because bytes need not be UTF-8. */
 static const char *const escapes[] = {
 	[TBG_LOG_COMBINED] = "\\x",
 	[TBG_LOG_JSON] = "\\u00",
@@ -61,7 +61,7 @@ static struct tbg_log_text cut(struct tbg_log_text t)
 	return t;
 }
 
-/* Up to the line's end; *rest is what follows it. */
+/* Returns the text up to the end of the line; *rest is the text after it. */
 static struct tbg_log_text line_take(struct tbg_log_text *rest)
 {
 	const char *lf = memchr(rest->p, '\n', rest->len);
@@ -75,7 +75,7 @@ static struct tbg_log_text line_take(struct tbg_log_text *rest)
 	return line;
 }
 
-/* The field's value without the white space around it; false: another field. */
+/* Returns the field's value without surrounding white space; false: another field. */
 static bool field_is(struct tbg_log_text line, const char *name, size_t name_len,
 		     struct tbg_log_text *ret)
 {
@@ -93,7 +93,7 @@ static bool field_is(struct tbg_log_text line, const char *name, size_t name_len
 	return true;
 }
 
-/* The six bits that a letter of base64 stands for; -1: it is none. */
+/* Returns the six bits of a base64 character; -1: invalid. */
 static int base64_bits(char c)
 {
 	static const char letters[] =
@@ -104,8 +104,8 @@ static int base64_bits(char c)
 }
 
 /*
- * Up to the first "=", which need not be there, as nginx reads it. How many bytes are
- * in ret, TBG_LOG_FIELD_MAX at most; 0 where it is no base64.
+ * Decodes base64 up to the first "=", which is optional, as nginx does. Returns the
+ * number of bytes in ret, at most TBG_LOG_FIELD_MAX; 0: invalid.
  */
 static size_t base64_take(struct tbg_log_text coded, char ret[TBG_LOG_FIELD_MAX])
 {
@@ -124,7 +124,7 @@ static size_t base64_take(struct tbg_log_text coded, char ret[TBG_LOG_FIELD_MAX]
 	return nr % 4 == 1 ? 0 : len;
 }
 
-/* Who the client says it is (RFC 7617): $remote_user, which nobody checks here. */
+/* Takes the user name from Basic authentication (RFC 7617): $remote_user, unverified. */
 static void user_take(struct tbg_log_text value, struct tbg_log_parts *ret)
 {
 	const char *colon;
@@ -136,7 +136,7 @@ static void user_take(struct tbg_log_text value, struct tbg_log_parts *ret)
 		value.p++, value.len--;
 	len = base64_take((struct tbg_log_text){ value.p + 6, value.len - 6 }, ret->name);
 	colon = memchr(ret->name, ':', len);
-	if (!colon && len == TBG_LOG_FIELD_MAX)		/* behind what is logged */
+	if (!colon && len == TBG_LOG_FIELD_MAX)		/* the colon is after the logged part */
 		colon = ret->name + len;
 	if (colon && colon != ret->name)
 		ret->user = (struct tbg_log_text){ ret->name, colon - ret->name };
@@ -149,7 +149,7 @@ static void head_split(const char *req, size_t len, struct tbg_log_parts *ret)
 
 	ret->user = ret->request = ret->referer = ret->agent = none;
 	ret->host = ret->forwarded = ret->request_id = none;
-	/* RFC 9112 2.2: empty lines before the request line are not of it */
+	/* RFC 9112 2.2: ignore empty lines before the request line */
 	while (rest.len && (*rest.p == '\r' || *rest.p == '\n'))
 		rest.p++, rest.len--;
 	if (!rest.len)
@@ -160,7 +160,7 @@ static void head_split(const char *req, size_t len, struct tbg_log_parts *ret)
 
 		if (!line.len)
 			break;
-		/* of repeated fields the first, as nginx logs them */
+		/* log the first of repeated fields, as nginx does */
 		if (ret->referer.p == none.p &&
 		    field_is(line, "Referer", 7, &value))
 			ret->referer = cut(value);
@@ -202,7 +202,7 @@ const char *tbg_log_peer(const struct tbg_log_record *r, char b[INET6_ADDRSTRLEN
 	return inet_ntop(AF_INET6, six, b, INET6_ADDRSTRLEN);
 }
 
-/* $time_local: localtime_r() takes a lock, so once a second and thread. */
+/* $time_local, computed once per second and thread because localtime_r() takes a lock. */
 static const char *time_text(int64_t second)
 {
 	static const char *const months[] = {
@@ -228,7 +228,7 @@ static const char *time_text(int64_t second)
 	return text;
 }
 
-/* As RFC 3339 has it, in UTC. */
+/* In the format of RFC 3339, in UTC. */
 static const char *stamp_text(int64_t second)
 {
 	static _Thread_local int64_t known = INT64_MIN;
@@ -267,7 +267,7 @@ const char *tbg_log_tier_text(enum tbg_tier tier)
 	return tier < TBG_TIER_NR ? names[tier] : "?";
 }
 
-/* The line's own texts around what the client sent; agent: before its name. */
+/* Combines the line's own texts with the client's. agent: the text before its agent. */
 static void line_join(struct tbg_log_made *l, const char *agent)
 {
 	const struct tbg_log_parts *p = &l->parts;
@@ -283,7 +283,7 @@ static void line_join(struct tbg_log_made *l, const char *agent)
 	own(l, l->end);
 }
 
-/* What nginx writes for its combined; then tier, reason, seconds. */
+/* Makes nginx's combined format, then tier, reason and seconds. */
 static void combined_make(const struct tbg_log_record *r, struct tbg_log_made *l)
 {
 	char b[INET6_ADDRSTRLEN];
@@ -334,7 +334,7 @@ static struct tbg_log_text word_of(struct tbg_log_text request, unsigned int nr)
 	return end > at ? (struct tbg_log_text){ at, end - at } : none;
 }
 
-/* A text of our own, kept in the line. */
+/* Adds a formatted text, which is stored in the line. */
 __attribute__((format(printf, 2, 3)))
 static void ours(struct tbg_log_made *l, const char *format, ...)
 {
@@ -456,7 +456,7 @@ static size_t name_len(const char *at)
 	return strspn(at, "abcdefghijklmnopqrstuvwxyz_");
 }
 
-/* The field at a '$'; TBG_LOG_FIELD_NR: there is none of that name. */
+/* Returns the field of that name; TBG_LOG_FIELD_NR: unknown. */
 static enum tbg_log_field field_find(const char *name, size_t len)
 {
 	int i = 0;
@@ -524,7 +524,7 @@ bool tbg_log_format_find(const char *v, enum tbg_log_format *ret, char *ret_msg,
 	return false;
 }
 
-/* --- the whole ----------------------------------------------------------- */
+/* --- complete lines ------------------------------------------------------ */
 
 void tbg_log_make(struct tbg_log_made *ret, const struct tbg_log_record *r,
 		  enum tbg_log_format format, const char *pattern)

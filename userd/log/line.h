@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A line of the access log: made of pieces, so that its length is known before
- * it is copied anywhere.
+ * A line of the access log, as a list of pieces: its length is known before it is
+ * copied.
  */
 #ifndef TBG_USERD_LOG_LINE_H
 #define TBG_USERD_LOG_LINE_H
@@ -12,10 +12,10 @@
 
 #include "log/access.h"
 
-#define TBG_LOG_FIELD_MAX 8192		/* raw bytes of a field that are logged */
-#define TBG_LOG_PIECES	 80		/* of a line: twice its fields, and one */
+#define TBG_LOG_FIELD_MAX 8192		/* limit for the bytes of a field, before escaping */
+#define TBG_LOG_PIECES	 80		/* per line: twice its fields, and one */
 
-/* Fields of a pattern, each behind a '$': see toboggand(8). X(name) */
+/* Fields of a pattern, each after a '$': see toboggand(8). X(name) */
 #define TBG_LOG_FIELD_LIST(X) \
 	X(remote) X(client) X(user) X(time) X(time_iso) X(request) X(method) X(target) X(protocol) \
 	X(status) X(body_bytes) X(bytes) X(referer) X(agent) X(host) X(forwarded_for) \
@@ -35,12 +35,12 @@ struct tbg_log_text {
 
 struct tbg_log_parts {
 	struct tbg_log_text user, request, referer, agent, host, forwarded, request_id;
-	char name[TBG_LOG_FIELD_MAX];	/* of a user, decoded */
+	char name[TBG_LOG_FIELD_MAX];	/* decoded user name */
 };
 
-/* Pieces; those of the client are to be escaped. */
+/* The pieces of a line. Those sent by the client must be escaped. */
 struct tbg_log_made {
-	struct tbg_log_parts parts;	/* pieces point into its name */
+	struct tbg_log_parts parts;	/* pieces may point into its name */
 	struct {
 		struct tbg_log_text text;
 		bool theirs;
@@ -54,8 +54,8 @@ struct tbg_log_made {
 };
 
 /*
- * pattern: checked, or NULL; with one, format is how what is theirs is escaped. ret->len:
- * bytes of the line, with its newline.
+ * pattern: valid, or NULL; with a pattern, format selects the escaping of the client's
+ * text. ret->len: length of the line with its newline.
  */
 void tbg_log_make(struct tbg_log_made *ret, const struct tbg_log_record *r,
 		  enum tbg_log_format format, const char *pattern);
@@ -64,10 +64,13 @@ void tbg_log_put(const struct tbg_log_made *l, char *to);
 /* "wire", "sock", "user" */
 const char *tbg_log_tier_text(enum tbg_tier tier);
 
-/* The format of a setting's value. False: it is none; *ret_msg says why, or is "". */
+/*
+ * Finds the format named by a setting. Returns false for an unknown one; *ret_msg is
+ * the reason, or "".
+ */
 bool tbg_log_format_find(const char *v, enum tbg_log_format *ret, char *ret_msg, size_t msg_len);
 
-/* False: *ret_msg says what is wrong with it. */
+/* Returns false if the pattern is invalid; *ret_msg is the reason. */
 bool tbg_log_pattern_check(const char *pattern, char *ret_msg, size_t msg_len);
 
 #endif

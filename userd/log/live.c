@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who watches has a slot, and a buffer that its thread empties every moment. Writers
- * look at a counter first: without a watcher that is all that a request costs.
+ * A watcher has a slot and a buffer that its thread empties regularly. Writers check a
+ * counter first: without a watcher a request costs no more than that.
  */
 #include "log/live.h"
 
@@ -17,9 +17,9 @@
 #include "os/units.h"
 #include "site/site.h"
 
-#define ROOM	(1u << 20)	/* bytes of lines that wait for a watcher */
+#define ROOM	(1u << 20)	/* bytes of lines queued for a watcher */
 
-/* A line; all are the client's or ours, and escaped as JSON has it. */
+/* The format of a line. All values are escaped for JSON. */
 #define PATTERN	"{\"time\":\"$time_iso\",\"tier\":\"$tier\",\"status\":$status,\"seconds\":$seconds," \
 	"\"client\":\"$client\",\"host\":\"$host\",\"request\":\"$request\",\"body\":$body_bytes," \
 	"\"bytes\":$bytes,\"reason\":\"$reason\",\"upstream\":\"$upstream\"," \
@@ -28,15 +28,15 @@
 struct tbg_watcher {
 	struct tbg_live_filter filter;
 	pthread_mutex_t lock;
-	char *b;		/* ROOM bytes; NULL: no memory */
+	char *b;		/* ROOM bytes; NULL: not allocated */
 	size_t len;
-	uint64_t lost;		/* since the last take */
-	bool kernel;		/* it is told of hits of kernel tiers */
-	uint64_t kernel_lost;	/* by the kernel's ring, until then */
+	uint64_t lost;		/* since the last tbg_live_take() */
+	bool kernel;		/* shows hits of kernel tiers */
+	uint64_t kernel_lost;	/* lost in the kernel's ring buffer until the last take */
 };
 
 static struct {
-	pthread_rwlock_t lock;	/* of the slots: written by who comes and goes */
+	pthread_rwlock_t lock;	/* of the slots; write-locked to add or remove watchers */
 	struct tbg_watcher *watcher[TBG_LIVE_MAX];
 	atomic_uint nr;
 } live = { .lock = PTHREAD_RWLOCK_INITIALIZER };
@@ -125,7 +125,7 @@ const char *tbg_live_filter_set(struct tbg_live_filter *f, const char *name, con
 	return NULL;
 }
 
-/* What needs no line made of it. */
+/* Checks the conditions that need no formatted line. */
 static bool record_fits(const struct tbg_live_filter *f, const struct tbg_log_record *r)
 {
 	return (!f->tiers || f->tier[r->tier]) &&
@@ -145,7 +145,7 @@ static bool host_fits(const struct tbg_live_filter *f, const char *site,
 	return len == strlen(f->host) && !memcmp(name, f->host, len);
 }
 
-/* Behind the method and its blank. */
+/* Compares the text after the method and its blank. */
 static bool path_fits(const struct tbg_live_filter *f, const struct tbg_log_text *request)
 {
 	const char *blank = memchr(request->p, ' ', request->len);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Workers count here, with one plain addition each, and the admin listener sums.
- * No lock: a reader may miss a request that is being counted, never one before.
+ * Workers count with plain additions, and the admin listener adds the counters up. No
+ * lock: a reader may miss a request that is just being counted, but no earlier one.
  */
 #include "log/metrics.h"
 
@@ -29,7 +29,7 @@ const char *tbg_metric_method_name(enum tbg_metric_method method)
 
 enum tbg_metric_method tbg_metric_method(const char *req, size_t len)
 {
-	/* RFC 9112 2.2: empty lines before the request line */
+	/* RFC 9112 2.2: ignore empty lines before the request line */
 	while (len && (*req == '\r' || *req == '\n'))
 		req++, len--;
 	for (int i = 0; i < TBG_METRIC_METHOD_OTHER; i++) {
@@ -41,7 +41,7 @@ enum tbg_metric_method tbg_metric_method(const char *req, size_t len)
 	return TBG_METRIC_METHOD_OTHER;
 }
 
-/* One writer, many readers: no locked instruction. */
+/* One writer, many readers: needs no locked instruction. */
 static void add(_Atomic uint64_t *to, uint64_t n)
 {
 	atomic_store_explicit(to, atomic_load_explicit(to, memory_order_relaxed) + n,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Counters of answered requests that monitoring reads: those of a worker, and
- * the sums over workers and kernel tiers. A request is counted where its line
- * for the access log is made, whether or not there is a log.
+ * Counters of answered requests for monitoring: those of a worker, and the sums over
+ * workers and kernel tiers. A request is counted where its access-log line is made,
+ * with or without a log.
  */
 #ifndef TBG_USERD_LOG_METRICS_H
 #define TBG_USERD_LOG_METRICS_H
@@ -16,7 +16,7 @@
 
 struct tbg_maps;
 
-/* As labels have them. OTHER: any other token. X(name) */
+/* Method labels. OTHER: any other token. X(name) */
 #define TBG_METRIC_METHOD_LIST(X) \
 	X(GET) X(HEAD) X(POST) X(PUT) X(PATCH) X(DELETE) X(OPTIONS) X(CONNECT) X(TRACE)
 
@@ -28,7 +28,7 @@ enum tbg_metric_method {
 	TBG_METRIC_METHOD_NR
 };
 
-/* One worker's: it alone writes, with plain additions that readers may see late. */
+/* The counters of one worker, which alone writes them; readers may see additions late. */
 struct tbg_metrics {
 	_Atomic uint64_t bucket[TBG_METRIC_BUCKETS];
 	_Atomic uint64_t took_ns;
@@ -39,16 +39,16 @@ struct tbg_metrics {
 	} site[TBG_METRIC_SITES];
 };
 
-/* The method at the begin of a request's head. */
+/* Returns the method at the start of a request's head. */
 enum tbg_metric_method tbg_metric_method(const char *req, size_t len);
 const char *tbg_metric_method_name(enum tbg_metric_method method);
 
-/* vhost: the site's id. The worker's own thread. */
+/* Counts a request. vhost: the site's id. Called in the worker's thread. */
 void tbg_metrics_count(struct tbg_metrics *m, uint32_t vhost,
 		       enum tbg_metric_method method, unsigned int status,
 		       uint64_t body, uint64_t took_ns);
 
-/* Sums: of a tier, then of each site in it. */
+/* Sums over a tier, and over each site in it. */
 struct tbg_metric_sum {
 	uint64_t bucket[TBG_METRIC_BUCKETS];
 	uint64_t took_ns;
@@ -61,8 +61,8 @@ struct tbg_metric_sum {
 void tbg_metrics_add(struct tbg_metric_sum *to, const struct tbg_metrics *m);
 
 /*
- * Adds those of a kernel tier. sites_nr: the numbers below it are read, and
- * TBG_METRIC_OTHER. 0 or negative errno.
+ * Adds the counters of a kernel tier. sites_nr: reads sites below this index, and
+ * TBG_METRIC_OTHER. Returns 0 or a negative errno.
  */
 int tbg_metrics_add_kernel(struct tbg_metric_sum *to, const struct tbg_maps *maps,
 			   enum tbg_tier tier, unsigned int sites_nr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A socket that is connected once, and again when its other end has been away. A
- * datagram that finds no room is waited for no longer than a file is.
+ * A socket that is connected once, and again after its peer was restarted. Waiting for
+ * a full socket is limited as for a file.
  */
 #include "log/sink.h"
 
@@ -23,7 +23,7 @@
 #define PRIORITY	(3 * 8 + 6)	/* daemon.info (RFC 5424 6.2.1) */
 #define STUCK_MS	1000
 #define HEAD_ROOM	512
-#define LINE_SHORT	1024		/* of a line that no datagram holds */
+#define LINE_SHORT	1024		/* of a line that exceeds a datagram */
 
 enum kind { SYSLOG_LOCAL, SYSLOG_UDP, JOURNALD };
 
@@ -83,7 +83,7 @@ static bool udp_parse(const char *at, struct tbg_sink *ret)
 	return inet_pton(AF_INET, host, &ret->to.four.sin_addr) == 1;
 }
 
-/* What is wrong with it; "": nothing. */
+/* Returns the syntax error; "": none. */
 static const char *parse(const char *path, struct tbg_sink *ret)
 {
 	*ret = (struct tbg_sink){ .fd = -1 };
@@ -184,7 +184,7 @@ static int journal_head(char ret[HEAD_ROOM])
 	return snprintf(ret, HEAD_ROOM, "PRIORITY=6\nSYSLOG_FACILITY=3\nSYSLOG_IDENTIFIER=toboggand\nMESSAGE=");
 }
 
-/* errno is set where it fails. */
+/* Returns false with errno set on failure. */
 static bool line_send(struct tbg_sink *s, const char *line, size_t len)
 {
 	char head[HEAD_ROOM];
