@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The commands of the control socket that are answered at once, in the control
- * thread: each makes one object of JSON. Longer ones are streams (stream.h).
+ * The commands of the control socket that are answered immediately, in the control
+ * thread: each makes one JSON object. Longer ones are streams (stream.h).
  */
 #include "control/commands.h"
 
@@ -96,7 +96,7 @@ static json_t *ifaces_json(const struct tbg_server *s)
 	return ret;
 }
 
-/* Connections that wire has owned; null where all have sockets. */
+/* Counters of late sockets; null if all connections have sockets. */
 static json_t *late_json(const struct tbg_server *s)
 {
 	struct tbg_stats st;
@@ -110,7 +110,7 @@ static json_t *late_json(const struct tbg_server *s)
 			 "syns_why", tbg_wire_births(s->wire)->why);
 }
 
-/* Each site: its names, its root, how many locations. */
+/* Each site: its names, its root, the number of its locations. */
 static json_t *sites_json(const struct tbg_server *s)
 {
 	const struct tbg_sites *sites = s->sites;
@@ -130,7 +130,7 @@ static json_t *sites_json(const struct tbg_server *s)
 	return ret;
 }
 
-/* As it was given; with the address where that is one of several of its text. */
+/* The server as configured; with its address if several share the text. */
 static json_t *backend_text(const struct tbg_backend *b)
 {
 	const struct tbg_upstream *u = b->upstream;
@@ -158,7 +158,7 @@ static json_t *backend_json(const struct tbg_backend *b)
 			 "failed", (json_int_t)atomic_load(&b->failed));
 }
 
-/* One whose servers' names have no addresses now. */
+/* An upstream whose servers' names currently have no addresses. */
 static json_t *missing_json(const struct tbg_upstream *u)
 {
 	return json_pack("{s:s, s:s, s:b, s:i, s:i, s:i}", "upstream", u->name,
@@ -166,7 +166,7 @@ static json_t *missing_json(const struct tbg_upstream *u)
 			 "failed", 0);
 }
 
-/* The servers behind us, and what of their answers is stored. */
+/* The servers of upstreams, and statistics of the response store. */
 static void upstream_add(const struct tbg_server *s, json_t *to)
 {
 	json_t *servers = json_array();
@@ -274,7 +274,7 @@ static json_t *whys_json(const struct tbg_stats *ks, bool pass)
 	return ret;
 }
 
-/* What XDP left to TC, which answered it or counted a pass. */
+/* Packets that XDP left to TC, which answered them or counted a pass. */
 static json_t *left_json(const struct tbg_stats *ks)
 {
 	json_t *ret = json_array();
@@ -335,7 +335,7 @@ static json_t *cache_json(const struct tbg_server *s)
 			 "refused", (json_int_t)cs.refused);
 }
 
-/* What all of wire's hits took, for its statistics and the kernel's to be compared. */
+/* The total time of wire's hits, to compare with the kernel's run time statistics. */
 static uint64_t hits_ns(const struct tbg_server *s)
 {
 	struct tbg_metric_sum *sum = calloc(1, sizeof(*sum));
@@ -375,7 +375,7 @@ static json_t *stats_answer(struct tbg_server *s, const json_t *req)
 			 "lost_in_kernel", (json_int_t)ks.log_lost);
 }
 
-/* The URL of a command; NULL and *ret_error when there is none that we take. */
+/* Parses the URL of a command. Returns NULL and *ret_error if it is not valid. */
 static struct tbg_why_path *url_take(const struct tbg_server *s,
 				     const char *url, json_t **ret_error)
 {
@@ -394,7 +394,7 @@ static struct tbg_why_path *url_take(const struct tbg_server *s,
 	return NULL;
 }
 
-/* Two hexadecimal digits to a byte, as JSON holds no others; -1: it is not. */
+/* Decodes two hexadecimal digits per byte: JSON cannot contain arbitrary bytes. -1: invalid. */
 static int request_take(struct tbg_why_request *ret, const char *hex)
 {
 	size_t len = strlen(hex) / 2;
@@ -402,7 +402,7 @@ static int request_take(struct tbg_why_request *ret, const char *hex)
 	if (!len || strlen(hex) % 2 || strspn(hex, "0123456789abcdefABCDEF") != 2 * len)
 		return -1;
 	if (len > sizeof(ret->b))
-		len = sizeof(ret->b);	/* too long for any tier, as with all of it */
+		len = sizeof(ret->b);	/* too long for every tier, even when cut */
 	for (size_t i = 0; i < len; i++) {
 		char byte[3] = { hex[2 * i], hex[2 * i + 1] };
 
@@ -451,7 +451,7 @@ static json_t *why_answer(struct tbg_server *s, const json_t *req)
 		p = url_take(s, url, &ret);
 	if (!p && !hex)
 		return ret;
-	json_decref(ret);		/* a request without a path is one all the same */
+	json_decref(ret);		/* a request without a path can be examined nevertheless */
 	if (accept)
 		r.accept = (struct tbg_slice){ accept, strlen(accept) };
 	ret = tbg_why_answer(s, p, &r);
@@ -460,13 +460,13 @@ static json_t *why_answer(struct tbg_server *s, const json_t *req)
 	return ret;
 }
 
-/* Of a URL with a host, its site; of a path alone, every site there is. */
+/* Returns the site of a URL with a host; for a path alone, every site. */
 static uint32_t vhost_of(const struct tbg_why_path *p)
 {
 	return p->has_host ? p->site->id : TBG_VHOST_ANY;
 }
 
-/* A host as the configuration names it; a name that nobody has is a mistake. */
+/* Purges a configured host. An unknown name is an error. */
 static json_t *purge_host(struct tbg_server *s, const char *host)
 {
 	const struct tbg_sites *sites = s->sites;
@@ -474,13 +474,13 @@ static json_t *purge_host(struct tbg_server *s, const char *host)
 
 	unsigned int nr;
 
-	/* of what upstreams answered, any host that was asked for */
+	/* responses of upstreams may have any requested host */
 	if (!sites->upstreams_nr && !tbg_site_named(sites, host))
 		return tbg_command_error("host: %.200s: no site has that name, see toboggan status",
 					 host);
 	nr = tbg_store_purge_host(s->store, host);
 	if (tbg_site_named(sites, host)) {
-		/* files, whose text begins so; responses of upstreams are in the store */
+		/* texts of files begin with "/"; responses of upstreams are in the store */
 		nr += tbg_cache_withdraw_below(s->files.cache, site->id, "/", 1);
 		host = *site->name ? site->name : host;
 	}
@@ -498,7 +498,7 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	unsigned int nr = 0;
 
 	if (json_is_true(json_object_get(req, "all"))) {
-		/* first what the kernel tiers have of it: counted once */
+		/* first the response store with its objects, so that they are counted once */
 		nr = tbg_store_purge(s->store, NULL, 0);
 		nr += tbg_cache_withdraw_all(s->files.cache);
 		return json_pack("{s:b, s:I}", "ok", 1, "purged", (json_int_t)nr);
@@ -523,7 +523,7 @@ static json_t *purge_answer(struct tbg_server *s, const json_t *req)
 	return ret;
 }
 
-/* As SIGHUP: the answer says that it has begun, stderr how it ended. */
+/* As SIGHUP. The answer confirms the start of the reload; its result is on stderr. */
 static json_t *reload_answer(struct tbg_server *s, const json_t *req)
 {
 	if (!s->opt.config)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the control socket can be asked, but for how it is transmitted.
+ * The commands of the control socket, independent of the transport.
  */
 #ifndef TBG_USERD_CONTROL_COMMANDS_H
 #define TBG_USERD_CONTROL_COMMANDS_H
@@ -11,10 +11,13 @@
 
 struct tbg_server;
 
-/* The answer, a new object; NULL without memory. Control thread alone. */
+/* Returns the answer as a new object; NULL without memory. Control thread only. */
 json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req);
 
-/* Whether a why is a request passed up; else a packet that held none for us. */
+/*
+ * Returns whether a why means a request that was passed up, rather than a packet
+ * without one.
+ */
 bool tbg_command_is_pass(int why);
 
 __attribute__((format(printf, 1, 2)))

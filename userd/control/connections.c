@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * {"cmd":"connections"}: those that the workers have, and those that wire owns and that
- * have no socket. Each worker tells what it has in its own thread, a slab at a time and
- * when asked by its mailbox, so that none is held up and no more than a slab is ever
- * kept; what comes and goes meanwhile may be left out. A thread of its own.
+ * {"cmd":"connections"}: lists the connections of the workers, and those of wire
+ * without a socket. Each worker describes its own in its thread, one slab per message,
+ * so that no worker is delayed and at most one slab is held in memory. Connections that
+ * begin or end meanwhile may be missing. Runs in its own thread.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "tiers/wire.h"
 
 #define CHUNK_BYTES	65536		/* per send */
-#define ROW_BYTES	512		/* each half of a row's text is shorter */
+#define ROW_BYTES	512		/* limit of each half of a row's text */
 
 struct listing {
 	struct tbg_stream *stream;
@@ -29,7 +29,7 @@ struct listing {
 	char *chunk;
 	size_t len;
 	int err;
-	/* a question to a worker */
+	/* a request to a worker */
 	struct tbg_mail mail;
 	sem_t answered;
 	unsigned int slab, rows_nr;
@@ -80,7 +80,7 @@ static void row_put(struct listing *l, const struct tbg_conn_shown *c)
 		flush(l);
 }
 
-/* In the worker's thread. */
+/* Called in the worker's thread. */
 static void on_mail(void *worker, struct tbg_mail *mail)
 {
 	struct listing *l = (void *)((char *)mail - offsetof(struct listing, mail));
@@ -105,7 +105,7 @@ static uint32_t ms_since(const struct listing *l, uint32_t then_ms)
 {
 	int32_t ms = l->now_ms - then_ms;
 
-	return ms > 0 ? ms : 0;		/* a segment that came since we began */
+	return ms > 0 ? ms : 0;		/* negative: a segment has arrived since the start */
 }
 
 static bool own_list(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The control socket. Everything but streams (stream.h) happens in the control
- * thread, on non-blocking sockets and bounded buffers: a client has one line of
- * at most IN_MAX bytes and one answer at a time, and IDLE_S seconds to move.
+ * The control socket. Everything except streams (stream.h) happens in the control
+ * thread, with non-blocking sockets and bounded buffers: a client may send one line of
+ * at most IN_MAX bytes at a time, gets one answer at a time, and is closed after IDLE_S
+ * seconds without progress.
  */
 #include "control/control.h"
 
@@ -35,20 +36,20 @@
 struct client {
 	struct tbg_control *control;	/* NULL: free slot */
 	int fd;
-	uint64_t moved_ns;	/* when the client last read or wrote */
-	bool closing;		/* once the answer is out */
+	uint64_t moved_ns;	/* when the client last sent or read */
+	bool closing;		/* close after the answer is sent */
 	char in[IN_MAX];
 	size_t in_len;
 	char *out;
 	size_t out_len, out_off;
-	struct tbg_stream *stream;	/* its thread has the socket */
+	struct tbg_stream *stream;	/* a stream's thread owns the socket */
 };
 
 struct tbg_control {
 	struct tbg_server *s;
 	struct tbg_socket_file socket;
 	int spare_fd;
-	int done_fd;		/* eventfd: a stream is done */
+	int done_fd;		/* eventfd: a stream has ended */
 	struct client clients[CLIENTS_MAX];
 };
 
@@ -56,7 +57,10 @@ struct tbg_control {
 
 static void client_event(void *arg, uint32_t events);
 
-/* Unread bytes would turn the close into a reset that overtakes our answer. */
+/*
+ * Reads pending input: unread bytes would turn the close into a reset, which can
+ * discard the answer.
+ */
 static void client_drain(struct client *cl)
 {
 	for (int i = 0; i < 64; i++)
@@ -88,7 +92,7 @@ static void client_answer(struct client *cl, json_t *answer)
 		return;
 	}
 	cl->out_len = strlen(text) + 1;
-	text[cl->out_len - 1] = '\n';	/* where the NUL was */
+	text[cl->out_len - 1] = '\n';	/* replaces the NUL */
 	cl->out = text;
 	cl->out_off = 0;
 }
@@ -103,7 +107,7 @@ static unsigned int heavy_running(const struct tbg_control *c)
 	return nr;
 }
 
-/* NULL: a stream answers. */
+/* Returns the answer, or NULL if a stream answers. */
 static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
 {
 	const json_t *limit = json_object_get(req, "limit");
@@ -126,8 +130,8 @@ static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
 }
 
 /*
- * Whether the tool, if it is one that asks, is of our version; what is asked or
- * answered by another may mean something else.
+ * Refuses a tool of another version, if it names its version: commands or answers may
+ * mean something else there.
  */
 static json_t *version_refuse(const json_t *req)
 {
@@ -159,7 +163,7 @@ static void client_execute(struct client *cl, const char *line, size_t len)
 	json_decref(req);
 }
 
-/* Takes one line out of the buffer and executes it; false: none is whole. */
+/* Takes one line out of the buffer and executes it. Returns false if none is complete. */
 static bool client_step(struct client *cl)
 {
 	char *lf = memchr(cl->in, '\n', cl->in_len);
@@ -181,7 +185,7 @@ static bool client_step(struct client *cl)
 	return true;
 }
 
-/* 0: all out or would block; else the client is gone. */
+/* Returns 0 if everything was sent or the socket is full; else the client is gone. */
 static int client_send(struct client *cl)
 {
 	ssize_t n;
@@ -201,7 +205,7 @@ static int client_send(struct client *cl)
 	return 0;
 }
 
-/* 1: something came; 0: would block or no room; else the client is gone. */
+/* Returns 1: data was received; 0: none, or no space; else the client is gone. */
 static int client_recv(struct client *cl)
 {
 	size_t room = sizeof(cl->in) - cl->in_len;
@@ -212,7 +216,7 @@ static int client_recv(struct client *cl)
 	n = recv(cl->fd, cl->in + cl->in_len, room, MSG_DONTWAIT);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-	if (n == 0) {		/* what it has asked before is still answered */
+	if (n == 0) {		/* earlier commands are still answered */
 		cl->closing = true;
 		return 0;
 	}
@@ -222,8 +226,8 @@ static int client_recv(struct client *cl)
 }
 
 /*
- * Moves the client as far as it goes without waiting. At most STEPS_MAX
- * commands per call, the loop has others; it stays readable meanwhile.
+ * Handles a client without waiting. At most STEPS_MAX commands per call, since the loop
+ * has other work; the socket then remains ready.
  */
 #define STEPS_MAX 8
 
@@ -247,7 +251,7 @@ static void client_move(struct client *cl)
 		client_close(cl);
 		return;
 	}
-	/* a writable socket calls again for the lines that are left */
+	/* for remaining lines, a writable socket calls again */
 	tbg_loop_change(loop, cl->fd,
 			cl->out || steps > STEPS_MAX || cl->closing ?
 			EPOLLOUT : EPOLLIN);
@@ -257,7 +261,7 @@ static void client_event(void *arg, uint32_t events)
 {
 	struct client *cl = arg;
 
-	/* nobody is left to read what we might still say */
+	/* the client does not read answers any more */
 	if (events & (EPOLLHUP | EPOLLERR) && !(events & EPOLLIN)) {
 		client_close(cl);
 		return;
@@ -265,7 +269,7 @@ static void client_event(void *arg, uint32_t events)
 	client_move(cl);
 }
 
-/* Streams that are done: their clients are ours again. */
+/* Streams have ended: the control thread takes their clients back. */
 static void done_event(void *arg, uint32_t events)
 {
 	struct tbg_control *c = arg;
@@ -305,7 +309,7 @@ static void clients_tick(void *arg, uint64_t now_ns)
 	}
 }
 
-/* A free slot, or that of who has not moved for longest; NULL: all are busy. */
+/* Returns a free slot, or closes the client that was idle for longest. NULL: all are busy. */
 static struct client *client_room(struct tbg_control *c)
 {
 	struct client *oldest = NULL;
@@ -352,7 +356,7 @@ static void accept_event(void *arg, uint32_t events)
 	}
 	if (errno != EMFILE && errno != ENFILE)
 		return;
-	/* Out of descriptors: refuse with the spare one, or we would spin. */
+	/* Out of descriptors: refuse with the spare one; otherwise the loop would spin. */
 	close(c->spare_fd);
 	fd = accept4(c->socket.fd, NULL, NULL, SOCK_CLOEXEC);
 	if (fd >= 0)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `deny`: {"addresses": [...]} are denied, {"for": TIME} until then, or with
- * {"remove": true} no more; all of them or, if one is wrong, none. Without addresses:
- * what there is. Called by the control thread.
+ * The command `deny`: denies {"addresses": [...]}, optionally {"for": TIME}, or with
+ * {"remove": true} removes them from the list; if one address is invalid, changes
+ * nothing. Without addresses, shows the list. Called by the control thread.
  */
 #include "control/deny.h"
 
@@ -15,10 +15,10 @@
 #include "os/units.h"
 #include "tiers/bans.h"
 
-#define SHOWN_MAX	1000		/* of a list, in one answer */
+#define SHOWN_MAX	1000		/* per list in one answer */
 #define SECOND_NS	1000000000ull
 
-/* Of one answer to who lists. */
+/* The state of a listing. */
 struct list {
 	json_t *array;
 	uint64_t now_ns;
@@ -61,7 +61,7 @@ static const char *error_text(int err)
 	}
 }
 
-/* All are sound before the first is taken. NULL, or an error. */
+/* Checks all addresses before the first change. Returns NULL or an error. */
 static json_t *look(const json_t *addresses)
 {
 	struct tbg_prefix p;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The control socket's command `deny`: clients are denied, let in again, or listed.
+ * The command `deny` of the control socket: denies clients, removes them from the list,
+ * or shows the list.
  */
 #ifndef TBG_USERD_CONTROL_DENY_H
 #define TBG_USERD_CONTROL_DENY_H

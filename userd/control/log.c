@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `log`: {"host": ..., "tier": ..., "status": ..., "slow": ..., "path": ...}, each optional:
- * {"ok": true}, then a line of each request that they let through until the client is
- * gone, with {"lost": N} where lines had no room. On a stream's thread.
+ * The command `log`: {"host": ..., "tier": ..., "status": ..., "slow": ..., "path":
+ * ...}, each optional. Answers {"ok": true}, then a line for each request that passes
+ * these filters, until the client disconnects; {"lost": N} if lines were dropped. Runs
+ * in a stream's thread.
  */
 #include <errno.h>
 #include <poll.h>
@@ -14,9 +15,9 @@
 #include "control/stream.h"
 #include "log/live.h"
 
-#define TURN_MS	100		/* so long a line waits for others */
+#define TURN_MS	100		/* maximum time that a line is held back to collect others */
 
-/* NULL, or the answer that says which is wrong. */
+/* Returns NULL, or an answer that names the invalid filter. */
 static json_t *filter_read(const json_t *req, struct tbg_live_filter *ret)
 {
 	static const char *const names[] = { "host", "tier", "status", "slow", "path" };
@@ -35,7 +36,7 @@ static json_t *filter_read(const json_t *req, struct tbg_live_filter *ret)
 	return NULL;
 }
 
-/* Nobody asks twice on one connection: what comes, comes from a client that leaves. */
+/* Waits. The client sends nothing more, so any event means that it disconnects. */
 static bool client_left(const struct tbg_stream *st)
 {
 	struct pollfd p = { .fd = st->fd, .events = POLLRDHUP };

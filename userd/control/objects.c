@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * {"cmd":"objects"}: every object of the cache, and all that is stored of what
- * upstreams answered, most popular first. A thread of
- * its own for as long as it takes: sorting a million of them would hold up
- * inotify.
+ * {"cmd":"objects"}: lists all objects of the cache and all stored responses, most
+ * popular first. Runs in its own thread: sorting a million of them would delay inotify.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -36,14 +34,14 @@ struct row {
 struct listing {
 	struct tbg_stream *stream;
 	uint64_t limit;			/* rows; 0: all */
-	uint32_t room;			/* most that wire can send */
-	bool sock;			/* that tier is on */
+	uint32_t room;			/* longest response that wire can send */
+	bool sock;			/* sock is on */
 	struct row *rows;
 	size_t rows_nr, rows_room;
 	bool no_memory;
 };
 
-/* A row, and its path; false: no memory. */
+/* Adds a row with a copy of its path. Returns false without memory. */
 static bool row_new(struct listing *l, const struct row *row, const char *path,
 		    const char *etag, size_t etag_len)
 {
@@ -87,7 +85,10 @@ static struct row row_of(const struct tbg_object *o)
 	};
 }
 
-/* A file's; responses of upstreams are in the store, published or not. */
+/*
+ * Adds an object of a file. Responses of upstreams are listed from the store, published
+ * or not.
+ */
 static bool row_add(struct tbg_object *o, uint64_t hits, void *arg)
 {
 	struct row row = row_of(o);
@@ -124,7 +125,7 @@ static int row_compare(const void *a, const void *b)
 	return memcmp(x->path, y->path, len) ?: (int)(x->path_len - y->path_len);
 }
 
-/* The name of a file's site, null without; an upstream's path begins with its host. */
+/* Returns the name of a file's site, or null. The path of a response includes its host. */
 static json_t *site_name(const struct listing *l, const struct row *r)
 {
 	const struct tbg_sites *sites = l->stream->sites;
@@ -173,7 +174,7 @@ static int listing_put(struct listing *l, char *chunk)
 	for (size_t i = 0; i < nr && !err; i++) {
 		char *text = row_text(l, &l->rows[i], now);
 
-		/* a row is bounded by the path, 4 bytes for each of its own */
+		/* a row's length is bounded by its path, 4 bytes per byte */
 		if (!text || strlen(text) > CHUNK_MAX / 2) {
 			free(text);
 			return -ENOMEM;

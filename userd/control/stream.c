@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Threads of long answers: what is asked for, started, sent, ended.
+ * The threads of long answers: start, transmission and end.
  */
 #include "control/stream.h"
 
@@ -46,7 +46,7 @@ int tbg_stream_line(struct tbg_stream *st, json_t *line)
 
 	json_decref(line);
 	if (text) {
-		text[len] = '\n';	/* where the NUL was */
+		text[len] = '\n';	/* replaces the NUL */
 		err = tbg_stream_send(st, text, len + 1);
 	}
 	free(text);
@@ -121,7 +121,8 @@ json_t *tbg_stream_start(struct tbg_stream **ret, struct tbg_server *s,
 	st->heavy = kind_of(cmd)->heavy;
 	st->fd = fd;
 	st->done_fd = done_fd;
-	st->req = json_deep_copy(req);	/* its counts are not for two threads */
+	/* reference counts of jansson are not safe between threads */
+	st->req = json_deep_copy(req);
 	st->sites = s->sites;
 	tbg_sites_hold(st->sites);
 	err = st->req ? thread_start(st) : -ENOMEM;

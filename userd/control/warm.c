@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * {"cmd":"warm","path":"/srv/www/css"}: publishes files ahead of their first
- * request. Each is asked for as a client would, of every site that serves it:
- * what a request could not get, or the cache would not keep, is not stored here
- * either.
+ * {"cmd":"warm","path":"/srv/www/css"}: publishes files before their first request.
+ * Routes a request for each file and each site that serves it, as a client's: nothing
+ * is stored that a request could not get or that the cache would not keep.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,19 +24,20 @@
 #include "control/stream.h"
 #include "control/why.h"
 
-#define DEPTH_MAX	64		/* folders in folders */
-#define TELL_NS		100000000ull	/* between two lines of progress */
+#define DEPTH_MAX	64		/* nested folders */
+#define TELL_NS		100000000ull	/* between two progress lines */
 
 struct warm {
 	struct tbg_stream *st;
 	struct tbg_answer *answer;
-	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + 1];	/* rooted, of the folder at hand */
-	bool counting;			/* the first walk: how many there are */
-	uint64_t total, done;		/* files that some request could get */
-	uint64_t asked;			/* requests, of both walks */
-	uint64_t stored, cached, left;	/* requests: published, there before, not kept */
+	/* rooted name of the current file or folder */
+	char name[TBG_ROOT_TEXT + TBG_TARGET_MAX + 1];
+	bool counting;			/* first walk: only count */
+	uint64_t total, done;		/* files that a request could get */
+	uint64_t asked;			/* requests in both walks */
+	uint64_t stored, cached, left;	/* requests: published, already cached, not kept */
 	uint64_t told_ns;
-	int err;			/* the client has gone, or the sites have */
+	int err;			/* the client has disconnected, or the sites have changed */
 };
 
 static int tell(struct warm *w)
@@ -47,7 +47,7 @@ static int tell(struct warm *w)
 						"total", (json_int_t)w->total));
 }
 
-/* Asks for each of the variants as well; nobody counts them. */
+/* Routes requests for the variants, too; these are not counted. */
 static void variants_ask(struct warm *w, struct tbg_ask *a, unsigned int have)
 {
 	for (int e = 0; e < TBG_ENCODING_NR; e++) {
@@ -61,7 +61,7 @@ static void variants_ask(struct warm *w, struct tbg_ask *a, unsigned int have)
 	}
 }
 
-/* Asks a site for a path, and lets the answer go. */
+/* Routes a request for a path of a site and discards the answer. */
 static void ask(struct warm *w, const struct tbg_site *site, const char *path)
 {
 	struct tbg_ask a = {
@@ -85,7 +85,7 @@ static void ask(struct warm *w, const struct tbg_site *site, const char *path)
 	variants_ask(w, &a, have);
 }
 
-/* Is this path of the site answered with a file of w->name's root? */
+/* Returns whether a file in w->name's root answers this path of the site. */
 static bool leads_here(const struct warm *w, const struct tbg_site *site,
 		       const char *path)
 {
@@ -94,7 +94,7 @@ static bool leads_here(const struct warm *w, const struct tbg_site *site,
 	return l->handler == TBG_HANDLER_FILES && l->root == atoi(w->name);
 }
 
-/* The file of w->name, and the folder that it is the index of. */
+/* Requests the file w->name, and the folder whose index it is. */
 static void file_ask(struct warm *w, const struct tbg_site *site)
 {
 	const char *file = strrchr(w->name, '/') + 1;
@@ -119,7 +119,7 @@ static void file_warm(struct warm *w)
 
 	for (unsigned int i = 0; i < sites->nr; i++)
 		file_ask(w, &sites->site[i]);
-	if (asked == w->asked)		/* other locations hide it */
+	if (asked == w->asked)		/* other locations hide the file */
 		return;
 	if (w->counting)
 		w->total++;
@@ -135,7 +135,7 @@ static void file_warm(struct warm *w)
 
 static void walk(struct warm *w, unsigned int depth);
 
-/* Links to folders are not followed (they may lead in a circle), dot files left. */
+/* Ignores dot files and links to folders, which might form a loop. */
 static void entry_walk(struct warm *w, int dir, const char *entry,
 		       unsigned int depth)
 {
@@ -170,7 +170,7 @@ static void walk(struct warm *w, unsigned int depth)
 	closedir(dir);
 }
 
-/* w->name: a folder or a file. */
+/* Starts at w->name, a folder or a file. */
 static void start(struct warm *w)
 {
 	struct stat st;
@@ -187,7 +187,7 @@ static void start(struct warm *w)
 	close(fd);
 }
 
-/* What is left of path below a folder, "" if it is that; NULL: not below it. */
+/* Returns the path relative to a folder, "" for the folder itself; NULL: not below it. */
 static const char *below(const char *path, const char *folder)
 {
 	size_t len = strlen(folder);
@@ -200,8 +200,8 @@ static const char *below(const char *path, const char *folder)
 }
 
 /*
- * Goes to every root that path is in, or that is in path; roots that are served
- * several times, once.
+ * Walks each root that contains path or lies below it, once even if several locations
+ * serve it.
  */
 static unsigned int roots_walk(struct warm *w, const char *path)
 {
@@ -227,7 +227,7 @@ static unsigned int roots_walk(struct warm *w, const char *path)
 	return nr;
 }
 
-/* The last line, when the work is over. */
+/* Sends the last line. */
 static int end(struct warm *w, json_t *line)
 {
 	atomic_store(&w->st->heavy, false);
@@ -258,7 +258,7 @@ static int run(struct warm *w, const char *path)
 				"cached", (json_int_t)w->cached, "left", (json_int_t)w->left));
 }
 
-/* As it is, or percent-encoded: JSON has no bytes that are not UTF-8. */
+/* Takes the path, plain or percent-encoded: JSON has only UTF-8. */
 static const char *path_take(const json_t *req, char room[TBG_TARGET_MAX + 1])
 {
 	const char *encoded = json_string_value(json_object_get(req, "path_encoded"));

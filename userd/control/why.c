@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which tier would answer a request: the kernel tiers are asked themselves
- * (tiers/ask.h), and the daemon adds what it knows beyond the name of the reason, out of
- * its own cache and configuration. Judges no request itself.
+ * Finds the tier that would answer a request: asks the kernel tiers themselves
+ * (tiers/ask.h), and explains their reason from the daemon's cache and configuration.
+ * Does not judge requests itself.
  */
 #include "control/why.h"
 
@@ -42,18 +42,18 @@
 
 #define TBG_DOUBT_LEN	96
 
-/* --- the answer ---------------------------------------------------------- */
+/* --- the search ---------------------------------------------------------- */
 
 struct search {
 	const struct tbg_why_path *p;
-	const char *fields;		/* lines of the request */
+	const char *fields;		/* field lines of the request */
 	size_t fields_len;
-	struct tbg_slice accept;	/* of them, Accept-Encoding */
-	char host[TBG_URL_MAX];		/* of the URI that is stored; "": of none */
+	struct tbg_slice accept;	/* its Accept-Encoding */
+	char host[TBG_URL_MAX];		/* of the stored URI; "": none */
 	bool found, in_kernel, upstream;
-	const char *doubt;		/* of what an upstream answered, or NULL */
-	enum tbg_encoding encoding;	/* the variant looked for */
-	unsigned int variants;		/* that identity says there may be */
+	const char *doubt;		/* why a stored response is not published, or NULL */
+	enum tbg_encoding encoding;	/* of the variant to find */
+	unsigned int variants;		/* variants according to the identity */
 	uint64_t expires_ns, hits;
 	uint32_t len, class;
 	char name[TBG_URL_MAX];
@@ -77,7 +77,10 @@ static bool search_visit(struct tbg_object *o, uint64_t hits, void *arg)
 	return false;
 }
 
-/* Is it stored under this URL? Without a host, under that path of any. */
+/*
+ * Returns whether a response is stored under this URL; without a host, under this path
+ * of any host.
+ */
 static bool stored_fits(const struct tbg_why_path *p, const struct tbg_uri *u)
 {
 	const struct tbg_location *l = tbg_location_find(p->site, p->path, p->len);
@@ -93,7 +96,7 @@ static bool stored_fits(const struct tbg_why_path *p, const struct tbg_uri *u)
 	       !memcmp(u->text + u->path_off, target, len);
 }
 
-/* What the kernel tiers would find of it; NULL: nothing. */
+/* Returns the object that the kernel tiers would find for it; NULL: none. */
 static const struct tbg_object *stored_object(const struct search *f,
 					      const struct tbg_stored *one,
 					      const struct tbg_uri *u)
@@ -145,7 +148,7 @@ struct verdict {
 		snprintf((v_)->detail, sizeof((v_)->detail), __VA_ARGS__); \
 	} while (0)
 
-/* Of what is cached, the variant that the client would get. */
+/* Finds the cached variant that the client would get. */
 static void search_run(const struct tbg_server *s, struct search *f)
 {
 	tbg_cache_each(s->files.cache, search_visit, f);
@@ -156,7 +159,10 @@ static void search_run(const struct tbg_server *s, struct search *f)
 	tbg_cache_each(s->files.cache, search_visit, f);
 }
 
-/* What a GET has in place of the file, or 0; too_large: for any blob, heads and all. */
+/*
+ * Returns the status that a GET gets in place of the file, or 0. too_large: for any
+ * blob, with its heads.
+ */
 static unsigned int open_status(const struct tbg_server *s, const struct tbg_location *l,
 				const char *name, bool *too_large)
 {
@@ -171,7 +177,7 @@ static unsigned int open_status(const struct tbg_server *s, const struct tbg_loc
 	return 0;
 }
 
-/* Why there is no object: what the file says, as far as one can see it. */
+/* Explains from the file why there is no object. */
 static void judge_missing(const struct tbg_server *s,
 			  const struct tbg_why_path *p,
 			  struct verdict *ret)
@@ -209,7 +215,7 @@ static void judge_missing(const struct tbg_server *s,
 		close(fd);
 }
 
-/* Of what is not in the kernel's cache. */
+/* Explains why the kernel's cache does not have it. */
 static void detail_missing(const struct tbg_server *s, const struct tbg_why_path *p,
 			   const struct search *f, struct verdict *ret)
 {
@@ -229,7 +235,7 @@ static void detail_missing(const struct tbg_server *s, const struct tbg_why_path
 		judge_missing(s, p, ret);
 }
 
-/* Why the kernel tiers are off, or hold back; "": it is not known. */
+/* Returns why the kernel tiers are off or pass everything up; "": unknown. */
 static const char *off_text(const struct tbg_server *s)
 {
 	if (!s->wire && !s->sock)
@@ -239,7 +245,7 @@ static const char *off_text(const struct tbg_server *s)
 	return s->wire ? tbg_wire_held(s->wire) : "";
 }
 
-/* What there is to know beyond the reason's name. */
+/* Adds an explanation to the reason. */
 static void detail(const struct tbg_server *s, const struct tbg_why_path *p,
 		   const struct search *f, struct verdict *ret)
 {
@@ -281,7 +287,7 @@ static void detail(const struct tbg_server *s, const struct tbg_why_path *p,
 	}
 }
 
-/* Where wire is not the one to answer, sock might, had it not been off. */
+/* Adds why sock, which might answer in place of wire, is off. */
 static void detail_sock(const struct tbg_server *s, struct verdict *ret)
 {
 	size_t len = strlen(ret->detail);
@@ -292,14 +298,14 @@ static void detail_sock(const struct tbg_server *s, struct verdict *ret)
 			 "; sock is off: %s", s->sock_off);
 }
 
-/* --- the kernel tiers asked ---------------------------------------------- */
+/* --- asking the kernel tiers --------------------------------------------- */
 
-/* What they say, by interface and family; -1: not asked. */
+/* Their answers, by interface and family; -1: not asked. */
 struct asked {
 	struct tbg_wire_iface ifaces[TBG_IFACES_MAX];
 	unsigned int nr, mtu[TBG_IFACES_MAX];
 	int why[TBG_IFACES_MAX][2];	/* IPv4, IPv6 */
-	const char *by;			/* the tier that *verdict is of; NULL: none */
+	const char *by;			/* the tier that gave the verdict; NULL: none */
 };
 
 static bool is_v4(const uint32_t client[4])
@@ -307,7 +313,7 @@ static bool is_v4(const uint32_t client[4])
 	return !client[0] && !client[1] && client[2] == htonl(0xffff);
 }
 
-/* A client without an address comes by either family. */
+/* A client without an address may use either family. */
 static bool comes_by(const struct tbg_why_request *r, bool v6)
 {
 	return !r->has_client || is_v4(r->client) != v6;
@@ -323,8 +329,8 @@ static int ask_iface(const struct tbg_server *s, const struct tbg_why_request *r
 }
 
 /*
- * Wire on each interface that it is on. The answer is that of the first which would be
- * answered, or else of the first. Negative: of none.
+ * Asks wire for each of its interfaces. Returns the first answer that is a hit, or else
+ * the first one; negative: none.
  */
 static int ask_wire(const struct tbg_server *s, const struct tbg_why_request *r,
 		    struct asked *ret)
@@ -358,7 +364,7 @@ static int ask_sock(const struct tbg_server *s, const struct tbg_why_request *r)
 	return s->sock ? tbg_ask_sock(s->sock, s->wire, &q) : -ENODEV;
 }
 
-/* Sock answers what wire leaves; what neither does is counted by wire first. */
+/* Asks sock if wire does not answer. If neither does, wire's reason counts. */
 static void ask(const struct tbg_server *s, const struct tbg_why_request *r,
 		struct asked *a, struct verdict *ret)
 {
@@ -406,7 +412,7 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f,
 
 		if (!strcmp(of->how, "off"))
 			json_object_set_new(one, "why", json_string(of->why));
-		/* one segment, of the larger headers */
+		/* XDP sends one segment; assume the larger headers */
 		if (of->xdp[0])
 			json_object_update_new(one, json_pack("{s:s, s:b}",
 				"xdp", of->xdp, "xdp_may",
@@ -416,7 +422,7 @@ static json_t *ifaces_json(const struct tbg_server *s, const struct search *f,
 	return ret;
 }
 
-/* Why inotify is not enough for a file; "" if it is. */
+/* Explains why inotify does not suffice for a file; "" if it does. */
 static void doubt_get(const struct tbg_server *s, const char *name,
 		      char ret[TBG_DOUBT_LEN])
 {
@@ -434,7 +440,7 @@ static void doubt_get(const struct tbg_server *s, const char *name,
 		close(fd);
 }
 
-/* How the object is kept fresh: by inotify, or by the stat interval and why. */
+/* Explains what keeps the object fresh: inotify, or the stat interval and the reason for it. */
 static void freshness_json(const struct tbg_server *s, const struct search *f,
 			   json_t *ret)
 {
@@ -467,7 +473,7 @@ static json_t *variants_json(unsigned int variants)
 	return ret;
 }
 
-/* Where the file of a rooted name lies. */
+/* Returns the path of a rooted name. */
 static json_t *file_json(const struct tbg_server *s, const char *name)
 {
 	char path[TBG_URL_MAX + TBG_URL_MAX];
@@ -480,7 +486,7 @@ static json_t *file_json(const struct tbg_server *s, const char *name)
 	return tbg_json_text(path, len < (int)sizeof(path) ? len : 0);
 }
 
-/* Which site and location it is about. */
+/* Adds its site and location. */
 static void place_json(const struct tbg_why_path *p, json_t *ret)
 {
 	const struct tbg_location *l = tbg_location_find(p->site, p->path, p->len);
@@ -492,8 +498,8 @@ static void place_json(const struct tbg_why_path *p, json_t *ret)
 /* --- the request --------------------------------------------------------- */
 
 /*
- * The host of a request for a path alone: that under which it is stored, or of the
- * default site a name that the kernel knows.
+ * Returns the host for a request that has only a path: that of the stored response, or
+ * a name of the default site that the kernel knows.
  */
 static const char *host_of(const struct tbg_why_path *p, const struct search *f)
 {
@@ -508,7 +514,7 @@ static const char *host_of(const struct tbg_why_path *p, const struct search *f)
 	return "localhost";
 }
 
-/* The plainest GET of the URL, with those fields; cut where it is too long for any tier. */
+/* Makes a minimal GET for the URL with these fields; cut if it is too long for any tier. */
 static void request_make(const struct tbg_why_path *p, const struct search *f,
 			 struct tbg_why_request *ret)
 {
@@ -522,7 +528,7 @@ static void request_make(const struct tbg_why_path *p, const struct search *f,
 	ret->len = (size_t)nr < sizeof(ret->b) ? (size_t)nr : sizeof(ret->b) - 1;
 }
 
-/* The lines of fields in a request, which is whole. */
+/* Finds the field lines of a complete request. */
 static void fields_of(const struct tbg_why_request *r, struct search *ret)
 {
 	const char *b = (const char *)r->b, *end = b + r->message.len;
@@ -550,7 +556,7 @@ static void verdict_json(const struct verdict *v, const struct asked *a, json_t 
 				    tbg_json_text(v->detail, strlen(v->detail)));
 }
 
-/* What the daemon's cache has of it. */
+/* Adds the contents of the daemon's cache. */
 static void cached_json(const struct tbg_server *s, const struct search *f, json_t *ret)
 {
 	json_object_set_new(ret, "cached", json_boolean(f->found));

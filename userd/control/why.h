@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which tier would answer a request now, and why not the kernel. Called by the control
- * socket, in the control thread. Changes nothing.
+ * Finds the tier that would answer a request now, and why a kernel tier would not.
+ * Called by the control socket in the control thread. Changes nothing.
  */
 #ifndef TBG_USERD_CONTROL_WHY_H
 #define TBG_USERD_CONTROL_WHY_H
@@ -23,41 +23,41 @@ struct tbg_sites;
 
 #define TBG_URL_MAX 4096
 
-/* A URL or a path, as the daemon looks it up. */
+/* A URL or a path, in the form in which the daemon looks it up. */
 struct tbg_why_path {
 	char path[TBG_URL_MAX];		/* canonical, NUL-terminated */
 	size_t len;
 	const struct tbg_site *site;	/* without a host, the default one */
 	bool has_host;
-	const char *host;		/* in the URL; NULL: it has none */
+	const char *host;		/* in the URL; NULL: none */
 	size_t host_len;
 	char uri[TBG_URL_MAX];		/* authority (if it has_host) and target */
 	size_t uri_len, target_off;
 };
 
-/* 0; -EINVAL: neither URL nor path, or the daemon would not take it either. */
+/* Returns 0; -EINVAL: neither a URL nor a path, or one that the daemon would refuse. */
 int tbg_why_path_parse(const struct tbg_sites *sites, struct tbg_why_path *ret,
 		       const char *url, char *ret_msg, size_t msg_len);
 
-/* What is asked about. */
+/* The request in question. */
 struct tbg_why_request {
-	uint8_t b[TBG_REQ_MAX + 2];	/* as it is sent */
+	uint8_t b[TBG_REQ_MAX + 2];	/* as sent by a client */
 	size_t len;			/* 0: a plain GET of the URL, */
 	struct tbg_slice accept;	/* with this Accept-Encoding; text NULL: none */
-	struct tbg_message message;	/* of b, where it is a whole request */
-	uint32_t client[4];		/* IPv4 mapped; zero: one that no list names */
+	struct tbg_message message;	/* parsed from b, if it is a complete request */
+	uint32_t client[4];		/* IPv4-mapped; zero: a client that is in no list */
 	bool has_client;
 };
 
 /*
- * The URL of a request of len bytes in r->b, into ret[size]; false: the daemon would
- * refuse it, or wait for more.
+ * Makes the URL of a request of len bytes in r->b in ret[size]. Returns false if the
+ * daemon would refuse the request or wait for more.
  */
 bool tbg_why_request_parse(struct tbg_why_request *r, char *ret, size_t size);
 
 /*
- * A new object for the reply, or NULL without memory. p: of the request's URL; NULL where
- * it has none, and r->len is not 0.
+ * Returns a new object for the answer, or NULL without memory. p: from the request's
+ * URL; NULL if it has none, then r->len must not be 0.
  */
 json_t *tbg_why_answer(struct tbg_server *s, const struct tbg_why_path *p,
 		       struct tbg_why_request *r);
@@ -65,7 +65,7 @@ json_t *tbg_why_answer(struct tbg_server *s, const struct tbg_why_path *p,
 const char *tbg_why_name(int why);
 const char *tbg_why_text(int why);
 
-/* Text from outside as JSON: what is not UTF-8 is percent-encoded. */
+/* Makes JSON from external text: percent-encodes text that is not UTF-8. */
 json_t *tbg_json_text(const char *text, size_t len);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What commands of the control socket are about: a URL, or a request as it is sent, taken
- * apart as the daemon looks it up; and the names of reasons. See why.h.
+ * Parses the argument of a command, a URL or a request as sent by a client, into the
+ * form in which the daemon looks it up; and the names of reasons. See why.h.
  */
 #include "control/why.h"
 
@@ -61,8 +61,8 @@ json_t *tbg_json_text(const char *text, size_t len)
 }
 
 /*
- * What follows scheme and authority (NULL: none), which may have no path; NULL:
- * neither URL nor path.
+ * Returns the part after scheme and authority (*ret_host; NULL: none), which may be
+ * empty. NULL: neither a URL nor a path.
  */
 static const char *path_begin(const char *url, const char **ret_host)
 {
@@ -79,7 +79,7 @@ static const char *path_begin(const char *url, const char **ret_host)
 	return p + strcspn(p, "/?#");
 }
 
-/* The URL as upstreams are asked for it and their answers stored (transfer.c). */
+/* Makes the URI that is used for upstreams and stored responses (request_copy.c). */
 static void uri_make(struct tbg_why_path *ret, const char *host, const char *target)
 {
 	size_t n = host ? strcspn(host, "/?#") : 0, rest = strcspn(target, "#");
@@ -98,7 +98,7 @@ static void uri_make(struct tbg_why_path *ret, const char *host, const char *tar
 	ret->uri_len = n + slash + rest;
 }
 
-/* What a request for it would get a 400 for. */
+/* Makes a message for a path that would be answered with 400. */
 static int refuse(const char *url, char *ret_msg, size_t msg_len)
 {
 	snprintf(ret_msg, msg_len, "%.200s: no path that the daemon would take: a bad escape, or above the root",
