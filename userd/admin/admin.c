@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The listener and its clients: non-blocking sockets in one event loop, every
- * buffer bounded. A client has one request at a time and IDLE_S seconds to move;
- * beyond CLIENTS_MAX the longest idle one gives way. What only the control thread
- * may answer is asked of the control socket, like any `toboggan` would.
+ * The listener and its clients: non-blocking sockets in one event loop, with bounded
+ * buffers. A client has one request at a time and IDLE_S seconds to make progress;
+ * beyond CLIENTS_MAX, the one that was idle for longest is closed. Questions that only
+ * the control thread can answer go to the control socket, as from `toboggan`.
  */
 #include "admin/admin.h"
 
@@ -37,10 +37,10 @@
 
 #define CLIENTS_MAX	64
 #define BACKLOG		128
-#define ASKS_MAX	8		/* at once, of the control socket */
+#define ASKS_MAX	8		/* concurrent questions to the control socket */
 #define IN_MAX		16384
 #define HEAD_MAX	8192
-#define ASKED_MAX	(8 << 20)	/* bytes of the control socket's answer */
+#define ASKED_MAX	(8 << 20)	/* limit of the control socket's answer */
 #define IDLE_S		10
 #define NICE		10
 
@@ -50,10 +50,10 @@ struct client {
 	uint64_t moved_ns;
 	bool close, eof;
 	uint8_t in[IN_MAX];
-	size_t in_len, used;		/* used: bytes of the request at hand */
+	size_t in_len, used;		/* used: length of the current request */
 	char *out;
 	size_t out_len, out_off;
-	int ask_fd;			/* of the control socket; -1: asks nothing */
+	int ask_fd;			/* connection to the control socket; -1: none */
 	char *asked;
 	size_t asked_len, asked_room;
 };
@@ -68,7 +68,7 @@ struct tbg_admin {
 	ino_t ino;
 	pthread_t thread;
 	bool running;
-	atomic_bool bare;		/* the thread has no capability any more */
+	atomic_bool bare;		/* the thread has dropped its capabilities */
 	bool full;			/* not accepting */
 	char target[TBG_TARGET_MAX + 1];
 	struct client clients[CLIENTS_MAX];
@@ -97,7 +97,7 @@ static void client_close(struct client *c)
 	char rest[4096];
 
 	ask_end(c);
-	/* unread bytes would turn the close into a reset that overtakes our answer */
+	/* unread bytes would turn the close into a reset, which can discard the answer */
 	for (int i = 0; i < 16 && recv(c->fd, rest, sizeof(rest), MSG_DONTWAIT) > 0; i++)
 		;
 	tbg_loop_remove(a->loop, c->fd);
@@ -177,7 +177,7 @@ static unsigned int asks_nr(const struct tbg_admin *a)
 	return nr;
 }
 
-/* The line is short: the socket's buffer takes it whole. */
+/* The line is short, so the socket's buffer accepts it completely. */
 static bool ask_begin(struct client *c, const char *line)
 {
 	const char *path = c->admin->s->opt.control;
@@ -229,12 +229,12 @@ static void request_answer(struct client *c, const struct tbg_message *m)
 	else if (!ask_begin(c, answer.ask))
 		error_set(c, 503, "the control socket is busy or away; try again\n");
 	free(answer.ask);
-	/* what refuses closes: the rest of the stream is not looked at */
+	/* after an error response, the rest of the stream is not parsed */
 	if (c->out && memmem(c->out, c->out_len < 512 ? c->out_len : 512, "Connection: close", 17))
 		c->close = true;
 }
 
-/* True: a request has been answered, or is being. */
+/* Returns true if a request was answered or is being answered. */
 static bool request_take(struct client *c)
 {
 	struct tbg_message m = { 0 };
@@ -257,7 +257,7 @@ static bool request_take(struct client *c)
 	return true;
 }
 
-/* 0: all out, or it would block. */
+/* Returns 0 if everything was sent or the socket is full. */
 static int client_send(struct client *c)
 {
 	while (c->out) {
@@ -346,7 +346,7 @@ static struct client *client_room(struct tbg_admin *a)
 	return oldest;
 }
 
-/* With every slot busy, who comes waits in the kernel's queue. */
+/* If all slots are busy, new clients wait in the kernel's queue. */
 static void accept_event(void *arg, uint32_t events)
 {
 	struct tbg_admin *a = arg;
@@ -402,13 +402,13 @@ static void *admin_run(void *arg)
 
 	tbg_privilege_none();
 	atomic_store(&a->bare, true);
-	/* of this thread alone, on Linux */
+	/* on Linux, for this thread only */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), NICE);
 	tbg_loop_run(a->loop);
 	return NULL;
 }
 
-/* A socket that nobody answers at is a dead daemon's. */
+/* Removes the socket of a dead daemon, which does not answer. */
 static int path_free(const struct sockaddr_un *addr)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -440,8 +440,9 @@ static int socket_bind(struct tbg_admin *a, const struct sockaddr_un *addr)
 }
 
 /*
- * As root, in a folder that no link of others leads to, by its descriptor; what has the
- * name then is given away only if it can be nothing but what we have bound.
+ * Binds as root, relative to the descriptor of a folder that was reached without other
+ * users' links. Gives the socket to the user only if the name still leads to a socket
+ * of root's with one link.
  */
 static int socket_bind_as_root(struct tbg_admin *a, const struct sockaddr_un *to,
 			       const struct tbg_identity *id)
@@ -518,7 +519,7 @@ static int address_bind(struct tbg_admin *a, const struct sockaddr_storage *to)
 	if (bind(a->fd, (const struct sockaddr *)to, len))
 		return -errno;
 	getsockname(a->fd, (struct sockaddr *)&bound, &len);
-	/* both families have the port in one place */
+	/* both families have the port at the same offset */
 	snprintf(colon, a->text + sizeof(a->text) - colon, ":%u",
 		 ntohs(((struct sockaddr_in *)&bound)->sin_port));
 	return 0;
@@ -598,7 +599,7 @@ int tbg_admin_start(struct tbg_admin *a)
 	}
 	a->running = true;
 	pthread_setname_np(a->thread, "tbg-admin");
-	/* `ready` promises that no thread but the main one holds a capability */
+	/* `ready` promises that only the main thread has capabilities */
 	while (!atomic_load(&a->bare))
 		usleep(100);
 	return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The admin listener: HTTP for monitoring (/metrics, /ready, /live), a page for
- * people, and what the page asks. A thread of its own with an event loop; it
- * must never hold up a worker or the control thread.
+ * The admin listener: HTTP for monitoring (/metrics, /ready, /live), a page for people,
+ * and the requests of that page. It has its own thread with an event loop, and never
+ * blocks a worker or the control thread.
  */
 #ifndef TBG_USERD_ADMIN_ADMIN_H
 #define TBG_USERD_ADMIN_ADMIN_H
@@ -18,27 +18,30 @@ struct tbg_identity;
 struct tbg_server;
 
 /*
- * Binds the address, or the path, that the options name, before privileges are
- * dropped. *ret NULL: off. 0 or negative errno, upon which ret_msg says why.
+ * Binds the address or path of the options, before privileges are dropped. *ret NULL:
+ * off. Returns 0, or a negative errno with a message in ret_msg.
  */
 int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s,
 		   const struct tbg_identity *id, char *ret_msg,
 		   size_t msg_len);
 
 /*
- * Its socket, for whoever removes it where we may not, and the folder, to be closed.
- * False: it has none.
+ * Identifies its socket file for the process that removes it where the daemon may not.
+ * The caller closes *ret_folder. False: it has no such file.
  */
 bool tbg_admin_socket(const struct tbg_admin *a, int *ret_folder, const char **ret_name,
 		      struct stat *ret_st);
 
-/* Starts the thread, once privileges are dropped. NULL: 0. Negative errno. */
+/*
+ * Starts the thread, after privileges were dropped. Returns 0 (also for NULL) or a
+ * negative errno.
+ */
 int tbg_admin_start(struct tbg_admin *a);
 
-/* Stops the thread, unlinks. NULL is allowed. */
+/* Stops the thread and unlinks the socket file. Accepts NULL. */
 void tbg_admin_close(struct tbg_admin *a);
 
-/* The address as text, with the port that the kernel has chosen; NULL: off. */
+/* Returns the address as text, with the port that the kernel has chosen; NULL: off. */
 const char *tbg_admin_text(const struct tbg_admin *a);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One table of paths. What changes something is a POST with the token; all else
- * is read-only. Answers are never cached and never framed by another page.
+ * One table of paths. Changes need a POST with the token; everything else is read-only.
+ * Answers are never cached, and no other page may frame them.
  */
 #include "admin/answer.h"
 
@@ -20,7 +20,7 @@
 #include "os/clock.h"
 #include "serve/server.h"
 
-#define BEAT_NS		10000000000ull	/* the control thread's longest silence */
+#define BEAT_NS		10000000000ull	/* limit for silence of the control thread */
 #define OBJECTS_MAX	10000
 #define OBJECTS_USUAL	100
 #define FIELD_ROOM	512
@@ -97,7 +97,7 @@ static int hex(char c)
 	       (c | 32) - 'a' + 10 : -1;
 }
 
-/* The value of a parameter, percent-decoded, to be freed; NULL: there is none. */
+/* Returns the percent-decoded value of a parameter, which the caller frees; NULL: missing. */
 static char *parameter(const struct tbg_admin_request *r, const char *name)
 {
 	const char *at = r->query, *end = at + r->query_len;
@@ -127,7 +127,7 @@ static char *parameter(const struct tbg_admin_request *r, const char *name)
 	return NULL;
 }
 
-/* --- what is read -------------------------------------------------------- */
+/* --- read-only requests -------------------------------------------------- */
 
 static bool page_show(const struct asked *a)
 {
@@ -167,7 +167,7 @@ static bool ready_show(const struct asked *a)
 		      strlen(line));
 }
 
-/* Whether the control thread still turns: it beats every 100 ms. */
+/* Checks the control thread, which sets beat_ns every 100 ms. */
 static bool live_show(const struct asked *a)
 {
 	uint64_t beat_ns = atomic_load(&a->s->beat_ns);
@@ -207,9 +207,9 @@ static bool why_ask(const struct asked *a)
 	return line ? ask(a, line) : error_answer(a, 400, "url: expected a URL or a path\n");
 }
 
-/* --- what is changed ----------------------------------------------------- */
+/* --- changes ------------------------------------------------------------- */
 
-/* The body is an object of arguments, or nothing. */
+/* The body is a JSON object of arguments, or empty. */
 static bool change(const struct asked *a, const char *cmd)
 {
 	json_t *line = a->r->body_len ? json_loadb(a->r->body, a->r->body_len, 0, NULL) :
@@ -262,7 +262,7 @@ static const struct {
 	{ "/api/reload", true, reload_ask },
 };
 
-/* In time that does not depend on where they differ. */
+/* Compares in constant time. */
 static bool same(const char *a, const char *b, size_t len)
 {
 	unsigned char differs = 0;
@@ -311,7 +311,7 @@ bool tbg_admin_answer(struct tbg_server *s, const char *token,
 	return table[i].fn(&a);
 }
 
-/* The answer itself, behind lines that tell how far it is. */
+/* Returns the last line, the answer after progress lines. */
 static const char *line_last(const char *text, size_t *len)
 {
 	const char *before = *len ? memrchr(text, '\n', *len - 1) : NULL;

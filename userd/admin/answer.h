@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the admin listener answers: from a whole request to a whole response, or
+ * The answers of the admin listener: from a complete request to a complete response, or
  * to a line for the control socket whose answer becomes the response.
  */
 #ifndef TBG_USERD_ADMIN_ANSWER_H
@@ -17,7 +17,7 @@ struct tbg_server;
 struct tbg_admin_request {
 	const char *head;
 	size_t head_len;
-	bool get, is_head, post;	/* else: another method */
+	bool get, is_head, post;	/* none of them: another method */
 	bool close;
 	const char *path;		/* canonical */
 	const char *query;
@@ -27,19 +27,19 @@ struct tbg_admin_request {
 };
 
 struct tbg_admin_answer {
-	char *text;			/* the response, to be freed; NULL: ask */
+	char *text;			/* the response, freed by the caller; NULL: ask */
 	size_t len;
-	char *ask;			/* a line for the control socket, to be freed */
+	char *ask;			/* a line for the control socket, freed by the caller */
 };
 
-/* token: NULL if there is none. False: no memory. */
+/* token: NULL if none is configured. Returns false without memory. */
 bool tbg_admin_answer(struct tbg_server *s, const char *token,
 		      const struct tbg_admin_request *r, struct tbg_admin_answer *ret);
 
-/* The response that a line of the control socket becomes; text NULL: none came. */
+/* Makes the response from an answer of the control socket; text NULL: it gave none. */
 char *tbg_admin_answered(const char *text, size_t len, bool close, size_t *ret_len);
 
-/* A response that is a status and a line of text. */
+/* Makes a response with a status and one line of text. */
 char *tbg_admin_error(unsigned int status, const char *line, size_t *ret_len);
 
 #endif

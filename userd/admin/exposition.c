@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One family after the other. Labels are names of the configuration, tiers,
- * methods, statuses and reasons; nothing that a client sends becomes a label,
- * so the number of series is bounded whatever the traffic.
+ * Writes one metric family after another. Labels are names from the configuration,
+ * tiers, methods, statuses and reasons; nothing that a client sends becomes a label, so
+ * traffic cannot increase the number of series.
  */
 #include "admin/exposition.h"
 
@@ -44,14 +44,14 @@ static void family(const struct writer *w, const char *name, const char *type,
 {
 	size_t len = strlen(name);
 
-	/* OpenMetrics names the family of a counter without its suffix */
+	/* in OpenMetrics, the family of a counter has no suffix */
 	if (w->openmetrics && !strcmp(type, "counter"))
 		len -= strlen("_total");
 	fprintf(w->f, "# HELP %.*s %s\n# TYPE %.*s %s\n", (int)len, name, help,
 		(int)len, name, type);
 }
 
-/* A label's value: printable ASCII, escaped. */
+/* Writes a label with its value: printable ASCII, escaped. */
 static void label(const struct writer *w, const char *name, const char *value)
 {
 	fprintf(w->f, "%s=\"", name);
@@ -78,7 +78,7 @@ static void plain(const struct writer *w, const char *name, const char *type,
 	value(w, v);
 }
 
-/* A sample of up to three labels: name, value, ... NULL. */
+/* Writes a sample with up to three labels: name, value, ... NULL. */
 static void sample(const struct writer *w, const char *name, uint64_t v, ...)
 {
 	const char *key, *comma = "{";
@@ -105,7 +105,7 @@ static const char *site_name(const struct writer *w, unsigned int nr)
 	return *w->sites->numbered[nr] ? w->sites->numbered[nr] : "default";
 }
 
-/* The next number in use; TBG_METRIC_SITES: none. */
+/* Returns the next number in use; TBG_METRIC_SITES: none. */
 static unsigned int site_next(const struct writer *w, unsigned int nr)
 {
 	return nr < w->sites->numbered_nr ? nr :
@@ -116,7 +116,7 @@ static unsigned int site_next(const struct writer *w, unsigned int nr)
 	for (unsigned int nr = site_next(w, 0); nr < TBG_METRIC_SITES; \
 	     nr = site_next(w, nr + 1))
 
-/* "other" stays away as long as there are no such sites. */
+/* "other" is omitted while there are no such sites. */
 static bool site_shown(const struct writer *w, unsigned int nr)
 {
 	if (nr != TBG_METRIC_OTHER)
@@ -228,7 +228,7 @@ static void passes_write(const struct writer *w)
 	      "Of wire's hits, those answered in the driver.", w->kernel.xdp_hits);
 }
 
-/* --- what is held -------------------------------------------------------- */
+/* --- caches and connections ---------------------------------------------- */
 
 static void cache_write(const struct writer *w)
 {
@@ -308,7 +308,7 @@ static uint64_t backend_value(const struct tbg_backend *b, enum backend_value wh
 	return 0;
 }
 
-/* Upstreams without a name may be called alike: the first stands for all of them. */
+/* Several unnamed upstreams may have the same label: the first represents all of them. */
 static bool upstream_first(const struct writer *w, unsigned int nr)
 {
 	for (unsigned int i = 0; i < nr; i++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * page.html as it is: the assembler finds it on the include path.
+ * Includes page.html unchanged; the assembler finds it on the include path.
  */
 #include "admin/page.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * page.html as it is in the program: bytes from the one to the other.
+ * The contents of page.html in the program, from start to end.
  */
 #ifndef TBG_USERD_ADMIN_PAGE_H
 #define TBG_USERD_ADMIN_PAGE_H
