@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A draft becomes an object: room is made for it, its checksums are counted, and it is
- * entered for all to find. What is not worth its room is not admitted.
+ * Turns a draft into an object: gets a slot, computes checksums, and inserts it into
+ * the table. Objects that are less popular than all possible victims are not admitted.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,9 +14,9 @@
 #include "os/root.h"
 #include "cache/internal.h"
 
-#define SAMPLE_NR	16	/* objects an eviction chooses from */
+#define SAMPLE_NR	16	/* candidates for an eviction */
 
-/* Slots that a class under pressure keeps for what is better than its worst. */
+/* Returns the number of slots that a class under pressure reserves for better objects. */
 static uint32_t reserve_of(const struct tbg_cache *c, unsigned int class)
 {
 	return c->plan.slots[class] / 16 + 1;
@@ -33,8 +33,8 @@ static void evict(struct tbg_cache *c, struct node *victim)
 }
 
 /*
- * Whether the key has just asked for room for the first time: then one slot is
- * emptied for it, and it gets a slot when one has rested.
+ * Returns whether the key has just requested a slot for the first time: then one object
+ * is evicted for it, and the key gets a slot when one has rested.
  */
 static bool wanted_first(struct tbg_cache *c, unsigned int class,
 			 const struct tbg_key *key)
@@ -53,7 +53,7 @@ static bool rests_enough(struct tbg_cache *c, unsigned int class)
 	return use.resting + use.free >= reserve_of(c, class);
 }
 
-/* The class is full: is the key worth more than the least of its objects? */
+/* The class is full: evicts an object that is less popular than the key, if there is one. */
 static int room_make(struct tbg_cache *c, unsigned int class,
 		     const struct tbg_key *key, uint32_t *ret_id,
 		     uint32_t *ret_gen)
@@ -92,7 +92,7 @@ static int room_take(struct tbg_cache *c, unsigned int class,
 		leave = reserve_of(c, class);
 	if (!tbg_slot_take(c->slots, class, leave, ret_id, ret_gen))
 		return 0;
-	/* The next class helps out while three quarters of it are in use. */
+	/* use the next class while more than a quarter of it is free */
 	if (class + 1 < TBG_CLASS_NR &&
 	    !tbg_slot_take(c->slots, class + 1,
 			   c->plan.slots[class + 1] / 4 + 1, ret_id, ret_gen))
@@ -100,7 +100,7 @@ static int room_take(struct tbg_cache *c, unsigned int class,
 	return room_make(c, class, key, ret_id, ret_gen);
 }
 
-/* On a cache line: what a find touches of a node is in the first two. */
+/* Allocates on a cache-line boundary: a lookup reads only the first two lines of a node. */
 static struct node *node_alloc(size_t text_len)
 {
 	size_t bytes = (sizeof(struct node) + text_len + 63) & ~(size_t)63;
@@ -173,13 +173,13 @@ void tbg_draft_abandon(struct tbg_draft *d)
 
 	if (!o)
 		return;
-	/* Never seen by anyone: in_kernel is false, the slot does not rest. */
+	/* it was never published, so the slot need not rest */
 	o->in_kernel = false;
 	tbg_object_put(o);
 	*d = (struct tbg_draft){ 0 };
 }
 
-/* The ones' complement sum of a part, its Date or Age made zero (abi/cache.h). */
+/* Computes the ones' complement sum of a part, with Date or Age set to zero (abi/cache.h). */
 static int part_sum(struct tbg_blob *blob, uint32_t data_len, struct tbg_part *p)
 {
 	uint8_t *data = blob->data + p->off;
@@ -195,7 +195,7 @@ static int part_sum(struct tbg_blob *blob, uint32_t data_len, struct tbg_part *p
 	return 0;
 }
 
-/* The partial sums of a blob whose Dates are zero. */
+/* Computes the partial sums of a blob whose Dates are zero. */
 static void blob_sums(struct tbg_blob *blob, uint32_t data_len, unsigned int class)
 {
 	uint16_t *sums = tbg_blob_sums(blob, class);
@@ -215,7 +215,10 @@ static bool fits_index(const struct tbg_cache *c, const struct tbg_object *o)
 	       o->etag_len <= sizeof(o->etag);
 }
 
-/* names and the shard lock held; what was there before is unlinked. */
+/*
+ * Inserts n in place of an older object of its key. Called with `names` and the shard
+ * lock held.
+ */
 static int enter_node(struct tbg_cache *c, struct shard *sh, struct node *n)
 {
 	struct tbg_blob *blob = (struct tbg_blob *)n->o.blob;
@@ -234,7 +237,7 @@ static int enter_node(struct tbg_cache *c, struct shard *sh, struct node *n)
 		if (!n->o.in_kernel)
 			add(c->index_failed, 1);
 	}
-	/* An update has replaced the old entry; without one it must go. */
+	/* an index update has replaced the old entry; otherwise delete it */
 	if (old)
 		tbg_cache_unlink_node(c, sh, old, !n->o.in_kernel);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The index by file name, a tree of folders: what a change of a file, or of a folder
- * above it, makes old. The lock of the names is held in all functions without a
- * prefix.
+ * The index by file name, a tree of folders: finds the objects affected by a change of
+ * a file or of a folder above it. Called with `names` held, except for the tbg_cache_
+ * functions that lock it.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include "os/root.h"
 #include "cache/internal.h"
 
-#define DEPTH_MAX	64	/* folders of a name the log is searched for */
+#define DEPTH_MAX	64	/* limit of folders in a name, for a search of the log */
 
 static struct dir *dir_find(struct tbg_cache *c, const char *name, size_t len,
 			    uint64_t hash)
@@ -26,7 +26,7 @@ static struct dir *dir_find(struct tbg_cache *c, const char *name, size_t len,
 	return d;
 }
 
-/* The folder of the first len bytes of name, and those above it. */
+/* Returns the folder named by the first len bytes of name; makes it and its ancestors. */
 static struct dir *dir_make(struct tbg_cache *c, const char *name, size_t len)
 {
 	uint64_t hash = tbg_name_hash(name, len);
@@ -135,7 +135,7 @@ bool tbg_cache_changed(struct tbg_cache *c, const char *name, uint64_t *seq)
 	return ret;
 }
 
-/* Bytes of the name that this one is a variant's of; 0: it is none. */
+/* Returns the length of the name without the suffix of a variant; 0: it has none. */
 static size_t plain_len(const char *name)
 {
 	static const char *const suffixes[] = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How often a key was asked for lately, as far as a few bits can tell: what decides
- * whether a new object is worth the room of an old one.
+ * Estimates how often a key was requested recently, to decide whether a new object
+ * replaces an old one.
  */
 #include <stdatomic.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the parts of the cache of objects have in common: its structs, and what they
- * call of each other. Objects and the index (objects.c), how often each is asked for
- * (frequency.c), the tree of names (folders.c), withdrawal (withdraw.c), and what
- * becomes an object (draft.c). For this folder alone.
+ * The structs of the object cache and the functions that its files share: objects and
+ * the index (objects.c), request frequency (frequency.c), the tree of names
+ * (folders.c), withdrawal (withdraw.c), and new objects (draft.c). Not to be included
+ * elsewhere.
  */
 #ifndef TBG_USERD_CACHE_INTERNAL_H
 #define TBG_USERD_CACHE_INTERNAL_H
@@ -19,7 +19,7 @@
 
 #define SHARD_NR	TBG_CACHE_SHARDS
 #define SHARD_BITS	6
-#define CHANGE_NR	4096	/* changes the log holds */
+#define CHANGE_NR	4096	/* number of changes in the log */
 #define WANTED_NR	64	/* per class, see room_make() */
 #define add(counter, nr) \
 	atomic_fetch_add_explicit(&(counter), nr, memory_order_relaxed)
@@ -29,22 +29,22 @@ SLIST_HEAD(node_bucket, node);
 SLIST_HEAD(dir_bucket, dir);
 
 struct node {
-	SLIST_ENTRY(node) bucket;	/* of the shard */
-	uint64_t hits;			/* user tier; shard lock */
+	SLIST_ENTRY(node) bucket;	/* in the shard's table */
+	uint64_t hits;			/* in the user tier; shard lock */
 	struct tbg_object o;
-	LIST_ENTRY(node) by_name;	/* in the name's bucket */
+	LIST_ENTRY(node) by_name;	/* in the bucket of its name */
 	LIST_ENTRY(node) in_dir;
 	struct dir *dir;
 	uint64_t name_hash;
 	uint32_t heat_seen;		/* shard lock */
-	uint32_t heat_last;		/* when it was taken out of the table */
+	uint32_t heat_last;		/* when it was removed from the table */
 	uint32_t gen;
-	_Atomic uint32_t holds;		/* who watches it, and all references */
+	_Atomic uint32_t holds;		/* watchers, and 1 for all references together */
 	_Atomic bool linked;		/* in the table; written under the shard lock */
-	char text[];			/* path, name */
+	char text[];			/* path, then name */
 };
 
-/* A folder with objects in or below it. nr counts both kinds of children. */
+/* A folder with objects in it or below it. nr counts files and subfolders. */
 struct dir {
 	SLIST_ENTRY(dir) bucket;
 	struct dir *parent;
@@ -58,10 +58,10 @@ struct dir {
 };
 
 /*
- * How often keys were asked for, found or not (TinyLFU): 8-bit counters, four
- * per key in one cache line, the least of which is the estimate. Halved after
- * 32 questions per line, 16 to 32 times the objects there is room for: more and
- * a scan's own counts blur it, fewer and what is asked for rarely is forgotten.
+ * Estimates how often keys were requested, found or not (TinyLFU): 8-bit counters, four
+ * per key in one cache line, of which the smallest is the estimate. Halved after 32
+ * requests per line, which is 16 to 32 times the number of objects that fit: with more,
+ * the counts of a scan blur it; with fewer, rarely requested keys are forgotten.
  */
 struct sketch {
 	uint8_t (*lines)[64];
@@ -90,14 +90,14 @@ struct tbg_cache {
 	struct node_list *name_buckets;
 	struct dir_bucket *dir_buckets;
 	uint64_t name_mask, dir_mask;
-	_Atomic uint64_t changes;	/* written under names */
-	uint64_t all_changed;		/* number of the last change of all */
+	_Atomic uint64_t changes;	/* written with `names` held */
+	uint64_t all_changed;		/* number of the last change that concerned everything */
 	uint64_t change[CHANGE_NR];	/* hashes of the changed names */
 
-	_Atomic bool pressed[TBG_CLASS_NR];	/* something good was refused */
+	_Atomic bool pressed[TBG_CLASS_NR];	/* a good candidate was refused */
 	_Atomic uint64_t wanted[TBG_CLASS_NR][WANTED_NR];
 	unsigned int ticks;
-	unsigned int tick_shard;	/* next of shard_tick() */
+	unsigned int tick_shard;	/* next shard for shard_tick() */
 	_Atomic uint32_t seed;
 
 	_Atomic uint64_t objects, in_kernel, bytes_used;
@@ -131,14 +131,14 @@ static inline uint8_t *sketch_at(const struct sketch *s, const struct tbg_key *k
 int tbg_cache_index_update(struct tbg_cache *c, struct node *n);
 void tbg_cache_node_hold(void *owner);
 /*
- * What the sketch will say at the next tick: a burst of hits in the kernel
- * counts at once, or a scan evicts what has just become hot. No lock: a tick at
- * this very moment makes it wrong by one tick's hits, once.
+ * Returns the estimate including hits in the kernel since the last tick: otherwise a
+ * scan could evict an object that has just become popular. Takes no lock: a concurrent
+ * tick makes the result wrong once, by the hits of one tick.
  */
 uint32_t tbg_cache_node_weight(void *owner);
 /*
- * Takes n out of the table. names and the shard lock held. Drops the table's
- * reference, so n may be gone afterwards.
+ * Removes n from the table. Called with `names` and the shard lock held. Drops the
+ * table's reference, so n may be freed.
  */
 void tbg_cache_unlink_node(struct tbg_cache *c, struct shard *sh, struct node *n,
 			   bool from_index);
@@ -147,23 +147,29 @@ void tbg_cache_unlink_node(struct tbg_cache *c, struct shard *sh, struct node *n
 /* Any thread, no lock: the counters are single bytes. */
 uint32_t tbg_cache_sketch_ask(const struct sketch *s, const struct tbg_key *key);
 void tbg_cache_sketch_halve(struct sketch *s);
-/* Raises only the counters that stand lowest. Shard lock held. */
+/* Raises only the lowest counters. Called with the shard lock held. */
 void tbg_cache_sketch_add(struct sketch *s, const struct tbg_key *key, uint32_t nr);
 void tbg_cache_sketch_count(struct sketch *s, const struct tbg_key *key);
 
 /* folders.c */
-/* Frees a folder without children, and those above it that become so. */
+/* Frees a folder without children, and its ancestors that become empty. */
 void tbg_cache_dir_prune(struct tbg_cache *c, struct dir *d);
 int tbg_cache_name_enter(struct tbg_cache *c, struct node *n);
 void tbg_cache_name_leave(struct tbg_cache *c, struct node *n);
-/* Has name, or a folder above it, changed since change number seq? names held */
+/*
+ * Returns whether name or a folder above it has changed since change number seq. Called
+ * with `names` held.
+ */
 bool tbg_cache_name_changed(const struct tbg_cache *c, const char *name, uint64_t seq);
 
 /* withdraw.c */
 unsigned int tbg_cache_withdraw_node(struct tbg_cache *c, struct node *n);
-/* Withdraws what is in or below a folder, which goes away with the last. */
+/* Withdraws everything in or below a folder, which is freed with the last object. */
 unsigned int tbg_cache_withdraw_folder(struct tbg_cache *c, struct dir *top);
-/* The objects of the first len bytes of name, and the news of them. */
+/*
+ * Withdraws the objects of the file named by the first len bytes of name, and logs the
+ * change.
+ */
 unsigned int tbg_cache_withdraw_file(struct tbg_cache *c, const char *name, size_t len);
 
 #endif

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Objects by key and by file name, and which of them are worth their slot.
- * Called by the workers (find, publish), the watch (withdraw by name) and the
- * control thread. Must never let a key lead to bytes of another object or, once
- * a change is known, to bytes from before it.
+ * Objects by key and by file name, with admission by popularity. Called by workers
+ * (find, publish), the watch (withdraw by name) and the control thread. Must never
+ * return another object's bytes for a key, nor, once a change is known, bytes from
+ * before it.
  *
  * Locks, outermost first:
  *
- *	names	the index by file name, the log of changes
- *	shard	the table by key, one of 64 parts; the entry in the index map
- *	pool	slots (cache/slots.c)
+ * names: the index by file name, the log of changes
+ * shard: the table by key, in 64 parts; the entry in the index map
+ * pool: slots (cache/slots.c)
  *
- * A hit takes one shard lock. Publishing and withdrawing take names, then a
- * shard, and write the index map inside both, so that the map's order of
- * writes for a key is the table's.
+ * A hit takes one shard lock. Publishing and withdrawing take names, then a shard, and
+ * write the index map inside both, so the map's writes for a key have the same order as
+ * the table's.
  *
- * No change is lost between reading a file and publishing it: a lease holds the
- * number of changes from before the file was opened. A change is logged and
- * applied to the table in one critical section of names, and a publish looks at
- * the log and enters the table in one critical section of names. So either the
- * change came first and is found in the log (-ESTALE), or the object came first
- * and the change withdraws it.
+ * No change is lost between reading a file and publishing it: a lease holds the number
+ * of changes from before the file was opened. A change is logged and applied to the
+ * table in one critical section of names; a publish checks the log and enters the table
+ * in one critical section of names. So either the change came first and is found in the
+ * log (-ESTALE), or the object came first and the change withdraws it.
  */
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -33,8 +32,8 @@
 #include "cache/internal.h"
 #include "os/refcount.h"
 
-#define ASKED_PER_LINE	32	/* of a sketch, before it is halved */
-#define TICK_NODES	16384	/* whose hits in the kernel a tick counts, about */
+#define ASKED_PER_LINE	32	/* per line of a sketch, before it is halved */
+#define TICK_NODES	16384	/* approximate number of nodes whose kernel hits one tick counts */
 #define WANTED_TICKS	(2 * TBG_QUARANTINE_S)
 #define sub(counter, nr) \
 	atomic_fetch_sub_explicit(&(counter), nr, memory_order_relaxed)
@@ -116,9 +115,9 @@ static void index_delete(struct tbg_cache *c, struct node *n)
 	int err = bpf_map_delete_elem(c->maps->index_fd, &n->o.key);
 
 	/*
-	 * It must not be found any more, whatever the map says: without a
-	 * generation the blob fits no entry. A reply under way is then reset
-	 * rather than repeated.
+	 * Even if this fails, the object must not be found any more: with generation 0,
+	 * the blob matches no entry. A reply in progress is then reset rather than
+	 * retransmitted.
 	 */
 	if (err && err != -ENOENT)
 		__atomic_store_n((uint32_t *)&n->o.blob->gen, 0,
@@ -275,7 +274,7 @@ void tbg_cache_unlink_node(struct tbg_cache *c, struct shard *sh, struct node *n
 	tbg_object_put(&n->o);
 }
 
-/* What has changed, to the kernel; the shard lock held. */
+/* Updates the kernel's entry. Called with the shard lock held. */
 static void node_update(struct tbg_cache *c, struct node *n)
 {
 	if (n->linked && n->o.in_kernel && tbg_cache_index_update(c, n))
@@ -288,7 +287,7 @@ void tbg_object_renew(struct tbg_object *o, uint64_t expires_ns)
 
 	pthread_mutex_lock(&sh->lock);
 	atomic_store(&o->expires_ns, expires_ns);
-	/* A failed update leaves the old expiry: the kernel passes it up. */
+	/* if this fails, the kernel has the old expiry and passes requests up */
 	node_update(o->cache, node_of(o));
 	pthread_mutex_unlock(&sh->lock);
 }
@@ -299,7 +298,7 @@ void tbg_object_vary(struct tbg_object *o, unsigned int variants)
 
 	pthread_mutex_lock(&sh->lock);
 	atomic_store(&o->variants, variants);
-	/* A failed update: the kernel passes up those that it does not find. */
+	/* if this fails, the kernel passes up requests for unknown variants */
 	node_update(o->cache, node_of(o));
 	pthread_mutex_unlock(&sh->lock);
 }
@@ -309,7 +308,7 @@ struct seen {
 	uint64_t hits;
 };
 
-/* False: fn has had enough. */
+/* Returns false if fn has returned false. */
 static bool shard_visit(struct tbg_cache *c, struct shard *sh,
 			bool (*fn)(struct tbg_object *o, uint64_t hits,
 				   void *arg),
@@ -387,8 +386,8 @@ void tbg_cache_stats(struct tbg_cache *c, struct tbg_cache_stats *ret)
 }
 
 /*
- * Tells the sketch of the kernel's hits since it was told last. They are many and
- * come at once, so they age it once per tick at most. Returns the nodes.
+ * Adds the kernel's hits since the last tick to the sketch. They are many and arrive in
+ * bursts, so they age it at most once per tick. Returns the number of nodes.
  */
 static uint32_t shard_tick(struct tbg_cache *c, struct shard *sh)
 {
@@ -435,7 +434,7 @@ void tbg_cache_tick(struct tbg_cache *c, uint64_t now_ns)
 					      memory_order_relaxed);
 }
 
-/* Workers have stopped; whoever still holds an object must not put it. */
+/* Called after the workers have stopped. Remaining references must not be put. */
 void tbg_cache_close(struct tbg_cache *c)
 {
 	if (!c)

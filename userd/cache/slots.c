@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Blob slots: how the memory budget is divided, who has which slot, and how
- * long a slot that the kernel tiers knew rests before it is used again. Knows
- * nothing of keys, paths or files. Must never hand out a slot whose bytes a
- * retransmission may still need.
+ * Blob slots: division of the memory budget, ownership of slots, and the quarantine of
+ * slots that the kernel tiers knew. Does not know keys, paths or files. Must never
+ * reuse a slot whose bytes a retransmission may still need.
  *
- * A pool per class, a mutex per pool, held for a few stores. The pool locks
- * are the innermost of the cache's locks.
+ * One pool per class with a mutex, held for a few stores. The pool locks are the
+ * innermost of the cache's locks.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -20,9 +19,9 @@
 #define NONE UINT32_MAX
 
 /*
- * What a slot costs beside its bytes: the index element (a preallocated BPF
- * hash has 48 bytes of head and up to 32 of bucket per element), its word of
- * heat, and the daemon's own record of the object with its two names.
+ * The overhead of a slot: the index element (a preallocated BPF hash has 48 bytes of
+ * header and up to 32 of bucket per element), its heat counter, and the daemon's object
+ * with its two names.
  */
 #define KERNEL_ELEMENT	80
 #define HEAT_BYTES	8
@@ -30,13 +29,13 @@
 #define SLOT_EXTRA	(sizeof(struct tbg_key) + sizeof(struct tbg_entry) + \
 			 KERNEL_ELEMENT + HEAT_BYTES + OBJECT_BYTES)
 
-/* A flow: key, value, hash element; its connection word; the key by slot. */
+/* Per flow: key, value, hash element; its connection word; the key by slot. */
 #define CONN_BYTES	(sizeof(struct tbg_flow_key) + sizeof(struct tbg_flow) + 64 + \
 			 sizeof(struct tbg_conn_word) + 40)
 #define CONNS_MIN	4096
 #define CONNS_MAX	131072
 #define CONNS_PER	(16 * 256)	/* bytes of budget per connection */
-/* One in four may be closed, and wait for its end. */
+/* One in four may be closed and waiting for its removal. */
 #define CONNS_FOR(nr)	((uint64_t)(nr) + (nr) / 4)
 
 #define SLOTS_MAX	0x0fffffffu
@@ -53,8 +52,8 @@ static const struct {
 
 struct slot {
 	uint32_t gen;
-	uint32_t next;		/* of the free or resting list */
-	uint64_t since_ns;	/* resting: since when */
+	uint32_t next;		/* in the free or resting list */
+	uint64_t since_ns;	/* start of its rest */
 	void *owner;
 };
 
@@ -70,9 +69,9 @@ struct pool {
 	uint32_t nr;
 	uint32_t fresh;		/* slots from here on were never used */
 	struct queue free;
-	struct queue given;	/* resting, not yet seen by a tick */
+	struct queue given;	/* resting, before the next tick */
 	struct queue resting;	/* in order of since_ns */
-	bool mapped;		/* base is our own */
+	bool mapped;		/* base was mapped here */
 } __attribute__((aligned(64)));
 
 struct tbg_blob_slots {
@@ -109,12 +108,12 @@ void tbg_plan_make(struct tbg_plan *ret, uint64_t budget, uint32_t conns_wanted)
 		conns = CONNS_MAX;
 	if (conns < CONNS_FOR(conns_wanted))
 		conns = CONNS_FOR(conns_wanted);
-	/* Small budgets are for the cache first. */
+	/* small budgets are mainly for the cache */
 	if (conns > budget / 4 / CONN_BYTES)
 		conns = budget / 4 / CONN_BYTES;
 	p.conns = conns;
 
-	/* One slot of each class is owed; the percentages divide the rest. */
+	/* one slot of each class is guaranteed; the percentages divide the rest */
 	for (int c = 0; c < TBG_CLASS_NR; c++)
 		least += classes[c].bytes + SLOT_EXTRA;
 	rest = budget - conns * CONN_BYTES - least;
@@ -233,7 +232,7 @@ int tbg_slot_take(struct tbg_blob_slots *s, unsigned int class, uint32_t leave,
 		gen = p->slots[i].gen = 1;
 	pthread_mutex_unlock(&p->lock);
 
-	/* Whoever still reads the slot sees a generation that fits nothing. */
+	/* concurrent readers see a generation that matches no entry */
 	blob = tbg_blob_slots_blob(s, TBG_BLOB_ID(class, i));
 	__atomic_store_n(&blob->gen, 0, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -272,7 +271,7 @@ void *tbg_slot_sample(struct tbg_blob_slots *s, unsigned int class, unsigned int
 	pthread_mutex_lock(&p->lock);
 	used = p->fresh;
 	i = used ? seed % used : 0;
-	/* Sparse pools: look at a few more slots, but not at all of them. */
+	/* in sparse pools, check a few more slots, but not all of them */
 	for (uint32_t looked = 0; looked < used && looked < nr * 8 && nr;
 	     looked++, i = i + 1 < used ? i + 1 : 0) {
 		void *owner = p->slots[i].owner;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Where blobs live: one array of equal slots per size class, out of one memory
- * budget. With BPF the arrays are the mmapped tbg_blob_* maps, without it
- * anonymous memory; nobody above cache/slots.c can tell which.
+ * Memory of blobs: one array of equal slots per size class, within one memory budget.
+ * With BPF, the arrays are the mmapped tbg_blob_* maps, otherwise anonymous memory;
+ * callers need not know which.
  */
 #ifndef TBG_USERD_CACHE_SLOTS_H
 #define TBG_USERD_CACHE_SLOTS_H
@@ -13,30 +13,30 @@
 
 #include "abi/cache.h"
 
-/* How a memory budget is divided. Pure arithmetic, used before BPF loads. */
+/* The division of a memory budget. Pure arithmetic, computed before BPF is loaded. */
 struct tbg_plan {
 	uint32_t slots[TBG_CLASS_NR];
 	uint32_t blobs;			/* sum of slots */
 	uint32_t entries;		/* size of the index map */
 	uint32_t conns;			/* connection words and flows */
-	bool sock;			/* as many for sock, too */
+	bool sock;			/* the same number again for sock */
 };
 
 /*
- * budget in bytes, at least 1 MiB. The whole of the plan stays within it, and a
- * quarter of it is for connections at most. conns_wanted: how many connections
- * at a time wire shall be able to follow; 0: as the budget has it.
+ * budget: bytes, at least 1 MiB. The complete plan stays within it; connections take at
+ * most a quarter. conns_wanted: connections that wire should be able to follow; 0: by
+ * the budget.
  */
 void tbg_plan_make(struct tbg_plan *ret, uint64_t budget, uint32_t conns_wanted);
 
-/* What the kernel tiers read of the cache, mmapped; tiers/maps.h has it. */
+/* The parts of the cache that the kernel tiers read, mmapped by tiers/maps.h. */
 struct tbg_cache_maps {
 	int index_fd;			/* tbg_key -> tbg_entry */
 	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
-	uint64_t *heat;			/* hits by BPF, see tbg_heat_index() */
+	uint64_t *heat;			/* hits counted by BPF, see tbg_heat_index() */
 };
 
-/* Index into maps->heat of a blob. */
+/* Returns the index of a blob in maps->heat. */
 static inline uint32_t tbg_heat_index(const struct tbg_plan *plan, uint32_t id)
 {
 	uint32_t index = TBG_BLOB_SLOT(id);
@@ -46,17 +46,17 @@ static inline uint32_t tbg_heat_index(const struct tbg_plan *plan, uint32_t id)
 	return index;
 }
 
-/* Bytes of one slot of a class. */
+/* Returns the bytes of one slot of a class. */
 uint32_t tbg_class_bytes(unsigned int class);
 
-/* Bytes of data that a slot of the class holds, and the sums behind them. */
+/* Returns the bytes of data that a slot of the class holds, and the partial sums after them. */
 uint32_t tbg_class_room(unsigned int class);
 uint16_t *tbg_blob_sums(struct tbg_blob *blob, unsigned int class);
 
 /*
- * The slots themselves. cache/objects.c alone calls what follows; any thread may, but
- * for tbg_blob_slots_tick(). A slot is free, taken (a draft), owned (published) or
- * resting. Each taking raises the slot's generation, which is never 0.
+ * The slots. Only cache/objects.c and its folder use the following; any thread may,
+ * except for tbg_blob_slots_tick(). A slot is free, taken (a draft), owned (published)
+ * or resting. Taking a slot raises its generation, which is never 0.
  */
 struct tbg_blob_slots;
 
@@ -68,24 +68,25 @@ void tbg_blob_slots_close(struct tbg_blob_slots *s);
 struct tbg_blob *tbg_blob_slots_blob(struct tbg_blob_slots *s, uint32_t id);
 
 /*
- * Takes a free slot, leaving `leave` free ones behind. 0, or -ENOSPC. The
- * blob's gen is 0 until the caller stores *ret_gen into it.
+ * Takes a free slot, if more than `leave` are free. Returns 0 or -ENOSPC. The blob's
+ * gen is 0 until the caller stores *ret_gen into it.
  */
 int tbg_slot_take(struct tbg_blob_slots *s, unsigned int class, uint32_t leave,
 		  uint32_t *ret_id, uint32_t *ret_gen);
 
-/* The slot's published owner, for tbg_slot_sample(); NULL: none any more. */
+/* Sets the slot's published owner, for tbg_slot_sample(); NULL: none. */
 void tbg_slot_own(struct tbg_blob_slots *s, uint32_t id, void *owner);
 
 /*
- * The slot is no longer used. rest: the kernel tiers knew it, so it rests
- * TBG_QUARANTINE_S from the next tick on.
+ * Releases a slot. rest: the kernel tiers knew it, so it rests for TBG_QUARANTINE_S
+ * from the next tick on.
  */
 void tbg_slot_give(struct tbg_blob_slots *s, uint32_t id, bool rest);
 
 /*
- * The owner of least weight among up to nr of a class, from a random place
- * on; hold(owner) is called before the owner can go away. NULL: none owned.
+ * Returns the owner with the smallest weight among up to nr of a class, starting at a
+ * random position. hold(owner) is called before the owner can be freed. NULL: none is
+ * owned.
  */
 void *tbg_slot_sample(struct tbg_blob_slots *s, unsigned int class, unsigned int nr,
 		      uint32_t seed, uint32_t (*weight)(void *owner),
@@ -97,7 +98,7 @@ struct tbg_blob_slots_use {
 void tbg_blob_slots_use(struct tbg_blob_slots *s, unsigned int class,
 		   struct tbg_blob_slots_use *ret);
 
-/* Ends the rest of slots whose time is over; time comes from here alone. */
+/* Frees slots that have rested long enough. now_ns is the only source of time. */
 void tbg_blob_slots_tick(struct tbg_blob_slots *s, uint64_t now_ns);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Objects go before their time: by key, path, folder, or all. A reader keeps what it
- * holds.
+ * Removes objects before they expire: by key, path, folder, or all. Existing references
+ * remain valid.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,7 +35,7 @@ unsigned int tbg_cache_withdraw(struct tbg_cache *c, struct tbg_object *o)
 	return nr;
 }
 
-/* Everything that fn chooses. */
+/* Withdraws all objects for which fn returns true. */
 static unsigned int withdraw_if(struct tbg_cache *c,
 				bool (*fn)(const struct node *n, void *arg),
 				void *arg)
@@ -72,7 +72,7 @@ struct wanted_path {
 	uint32_t vhost;
 	const char *path;
 	size_t len;
-	bool below;		/* and all that begins with it */
+	bool below;		/* also paths that begin with it */
 };
 
 static bool node_is_wanted(const struct node *n, void *arg)
@@ -84,7 +84,7 @@ static bool node_is_wanted(const struct node *n, void *arg)
 	       !memcmp(n->o.path, w->path, w->len);
 }
 
-/* Looks at every object: all variants of the path have keys of their own. */
+/* Checks every object: each variant of a path has its own key. */
 static unsigned int withdraw_paths(struct tbg_cache *c, struct wanted_path w)
 {
 	unsigned int nr;
@@ -115,7 +115,7 @@ static void change_log(struct tbg_cache *c, uint64_t hash)
 	atomic_store_explicit(&c->changes, seq + 1, memory_order_release);
 }
 
-/* names held */
+/* Called with `names` held. */
 static void change_log_all(struct tbg_cache *c)
 {
 	change_log(c, 0);
