@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The nearest hop appends to X-Forwarded-For, so the list is read from its end: the
- * first address that is no trusted proxy is the client. All before it is anybody's.
+ * first address that is not a trusted proxy is the client. Addresses before it may be
+ * forged.
  */
 #include "site/forwarded.h"
 
@@ -16,7 +17,7 @@
 #include "http/request.h"
 #include "site/site.h"
 
-#define HOPS_MAX 32		/* proxies behind proxies; what is before is not read */
+#define HOPS_MAX 32		/* limit of chained proxies; earlier elements are not read */
 
 bool tbg_trusts(const struct tbg_location *l, const char *peer)
 {
@@ -32,7 +33,7 @@ bool tbg_trusts(const struct tbg_location *l, const char *peer)
 
 /* --- ids ----------------------------------------------------------------- */
 
-/* Spreads a counter over all bits (splitmix64). */
+/* Distributes a counter over all bits (splitmix64). */
 static uint64_t spread(uint64_t n)
 {
 	n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -44,7 +45,7 @@ void tbg_request_id_make(char ret[TBG_REQUEST_ID_MADE + 1])
 {
 	static _Thread_local uint64_t thread, nr;
 
-	while (!thread)		/* of this thread alone, for as long as it runs */
+	while (!thread)		/* unique for this thread while it runs */
 		if (getrandom(&thread, sizeof(thread), 0) != sizeof(thread))
 			thread = (uintptr_t)&thread;
 	nr += 0x9e3779b97f4a7c15ull;
@@ -62,7 +63,7 @@ bool tbg_request_id_valid(struct tbg_slice id)
 
 /* --- the client ---------------------------------------------------------- */
 
-/* "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]:80", all but the port. */
+/* Takes the address from "192.0.2.1", "192.0.2.1:80", "2001:db8::1" or "[2001:db8::1]:80". */
 static bool address_take(struct tbg_slice v, char ret[INET6_ADDRSTRLEN])
 {
 	unsigned char bytes[sizeof(struct in6_addr)];
@@ -86,7 +87,7 @@ static bool address_take(struct tbg_slice v, char ret[INET6_ADDRSTRLEN])
 	return inet_pton(strchr(ret, ':') ? AF_INET6 : AF_INET, ret, bytes) == 1;
 }
 
-/* for= of an element of Forwarded (RFC 7239 4), without its quotes; len 0: none. */
+/* Returns for= of an element of Forwarded (RFC 7239 4) without quotes; len 0: none. */
 static struct tbg_slice for_of(struct tbg_slice element)
 {
 	const char *at = element.text, *end = at + element.len;
@@ -107,7 +108,7 @@ static struct tbg_slice for_of(struct tbg_slice element)
 	return (struct tbg_slice){ "", 0 };
 }
 
-/* How many elements of a list there are, the last HOPS_MAX of them in ret, in turn. */
+/* Returns the number of elements of a list. ret: a ring of the last HOPS_MAX. */
 static unsigned int hops_read(const char *head, size_t len, struct tbg_slice name,
 			      struct tbg_slice ret[HOPS_MAX])
 {
@@ -132,14 +133,14 @@ static void client_find(struct tbg_forwarded *ret, const struct tbg_location *l,
 	for (left = nr < HOPS_MAX ? nr : HOPS_MAX; left; left--) {
 		one = hops[--nr % HOPS_MAX];
 		if (!address_take(standard ? for_of(one) : one, address))
-			return;		/* "unknown": the proxy that says so is all we know */
+			return;		/* "unknown": the client is not known beyond the proxy */
 		strcpy(ret->client, address);
 		if (!tbg_trusts(l, address))
 			return;
 	}
 }
 
-/* --- the whole ----------------------------------------------------------- */
+/* --- the request head ---------------------------------------------------- */
 
 /* The parts of a request's head. */
 struct asked {
@@ -147,7 +148,10 @@ struct asked {
 	const char *fields;
 };
 
-/* An absolute target's authority, in place of Host (RFC 9112 3.2.2); len 0: none. */
+/*
+ * Returns the authority of an absolute target, which replaces Host (RFC 9112 3.2.2);
+ * len 0: none.
+ */
 static struct tbg_slice authority_of(struct tbg_slice target)
 {
 	static const char scheme[] = "http://";
@@ -161,7 +165,7 @@ static struct tbg_slice authority_of(struct tbg_slice target)
 	return (struct tbg_slice){ at, end - at };
 }
 
-/* False: the head is none. */
+/* Returns false if the head is malformed. */
 static bool head_read(const char *head, size_t len, struct asked *ret)
 {
 	const char *lf, *target, *end;
@@ -191,7 +195,7 @@ const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const c
 	       tbg_site_find(sites, a.host.text, a.host.len) : sites->fallback;
 }
 
-/* The location of a request; NULL: its head is none. */
+/* Returns the location of a request; NULL: the head is malformed. */
 static const struct tbg_location *location_of(const struct tbg_sites *sites, const char *head,
 					      size_t len, const char **ret_fields)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a request tells of itself, believed only if a trusted proxy has sent it: the
- * client that the proxy serves, and the request's id. For upstreams and the log.
+ * Information about a request from a trusted proxy: the address of the proxy's client
+ * and the request id. Used for upstreams and the log. Ignored if the peer is not
+ * trusted.
  */
 #ifndef TBG_USERD_SITE_FORWARDED_H
 #define TBG_USERD_SITE_FORWARDED_H
@@ -17,26 +18,29 @@ struct tbg_site;
 struct tbg_sites;
 
 #define TBG_REQUEST_ID_MADE	32	/* hexadecimal digits */
-#define TBG_REQUEST_ID_MAX	128	/* of one that is taken over */
+#define TBG_REQUEST_ID_MAX	128	/* limit for an id from a proxy */
 
 struct tbg_forwarded {
 	char client[INET6_ADDRSTRLEN];	/* "": the peer itself */
 	char id[TBG_REQUEST_ID_MAX + 1];
 };
 
-/* Whether the location trusts a peer, given as the text of its address. */
+/* Returns whether the location trusts a peer, given its address as text. */
 bool tbg_trusts(const struct tbg_location *l, const char *peer);
 
-/* Unique, not secret. Any thread. */
+/* Makes a unique, not secret, id. Any thread. */
 void tbg_request_id_make(char ret[TBG_REQUEST_ID_MADE + 1]);
-/* Whether a proxy's may be taken over: 1 to TBG_REQUEST_ID_MAX visible bytes. */
+/* Returns whether a proxy's id is acceptable: 1 to TBG_REQUEST_ID_MAX visible bytes. */
 bool tbg_request_id_valid(struct tbg_slice id);
 
-/* The site of a request, by its head as received. Never NULL: that of hosts nobody has. */
+/*
+ * Returns the site of a request from its head as received; never NULL: the default site
+ * for unknown hosts.
+ */
 const struct tbg_site *tbg_forwarded_site(const struct tbg_sites *sites, const char *head,
 					  size_t len);
 
-/* head: of the request, as received. A request that tells no id is given one. */
+/* head: of the request as received. Makes an id if the request has no acceptable one. */
 void tbg_forwarded_read(struct tbg_forwarded *ret, const struct tbg_sites *sites, const char *head,
 		   size_t len, const char *peer);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sites and locations: finding them, and the memory they live in.
+ * Sites and locations: lookup, added fields, and memory.
  */
 #include "site/site.h"
 
@@ -15,7 +15,7 @@
 #include "os/root.h"
 #include "upstream/upstream.h"
 
-/* --- finding ------------------------------------------------------------- */
+/* --- lookup -------------------------------------------------------------- */
 
 size_t tbg_host_name(const char *raw, size_t len, char ret[TBG_PATH_MAX])
 {
@@ -88,7 +88,7 @@ bool tbg_site_named(const struct tbg_sites *s, const char *host)
 
 	if (!s->hosts_nr)
 		return true;
-	/* a name with a star is looked for as it is written */
+	/* look up a wildcard name as it is written */
 	if (host[0] == '*' && host[1] == '.')
 		return host_find(s, name, tbg_host_name(host + 1, strlen(host + 1), name), true);
 	return site_named(s, name, tbg_host_name(host, strlen(host), name));
@@ -115,7 +115,7 @@ const struct tbg_location *tbg_location_find(const struct tbg_site *site,
 {
 	const struct tbg_location *l = site->locations;
 
-	/* the last one, "/", takes what no other does */
+	/* the last one, "/", matches everything */
 	for (unsigned int i = 0; i + 1 < site->locations_nr; i++, l++)
 		if (location_matches(l, path, len))
 			break;
@@ -131,7 +131,7 @@ const char *tbg_location_error(const struct tbg_location *l,
 	return NULL;
 }
 
-/* --- the lines they add -------------------------------------------------- */
+/* --- added fields -------------------------------------------------------- */
 
 static bool header_rules_apply(const struct tbg_header_rules *p, const char *type)
 {
@@ -144,7 +144,7 @@ static bool header_rules_apply(const struct tbg_header_rules *p, const char *typ
 	len = strlen(p->type);
 	if (p->type[len - 1] == '/')
 		return !strncasecmp(type, p->type, len);
-	/* "text/html" is also "text/html; charset=utf-8" */
+	/* "text/html" also matches "text/html; charset=utf-8" */
 	return !strncasecmp(type, p->type, len) &&
 	       (!type[len] || type[len] == ';' || type[len] == ' ');
 }
@@ -156,7 +156,7 @@ static bool header_same(const char *a, const char *b)
 	return len == strcspn(b, ":") && !strncasecmp(a, b, len);
 }
 
-/* Does an inner scope say something else about this field? */
+/* Returns whether an inner scope sets the same field. */
 static bool header_hidden(const struct tbg_location *l, const char *type,
 			  unsigned int rules, const char *header)
 {
@@ -183,7 +183,7 @@ static void add(struct lines *to, const char *a, const char *b, const char *c)
 		size_t len = strlen(parts[i]);
 
 		if (len > (size_t)(to->end - to->at))
-			return;		/* settings/location.c lets no more in */
+			return;		/* config/location.c enforces the limit */
 		to->at = mempcpy(to->at, parts[i], len);
 	}
 }
@@ -225,7 +225,7 @@ size_t tbg_location_fields(const struct tbg_location *l, unsigned int status,
 	return to.at - ret;
 }
 
-/* --- their memory -------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------- */
 
 struct tbg_sites *tbg_sites_new(struct tbg_roots *roots)
 {
