@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Each name is looked up once at a time, however often a configuration is gone
- * through, and several are looked up side by side. At the start another process
- * does it, which can be ended when it takes too long; later a thread of the
- * caller's.
+ * Looks up each name once, however often it is configured, and several names in
+ * parallel. At the start another process does it, which can be killed when it takes too
+ * long; later a thread of the caller.
  */
 #include "upstream/address.h"
 
@@ -25,11 +24,11 @@
 
 #include "os/message.h"
 
-#define AT_ONCE	8	/* look-ups */
+#define AT_ONCE	8	/* parallel lookups */
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-/* What a look-up found. */
+/* The result of a lookup. */
 struct found {
 	atomic_bool done;
 	int err;		/* of getaddrinfo() */
@@ -40,16 +39,16 @@ struct found {
 struct name {
 	LIST_ENTRY(name) link;
 	char *host, *port;
-	bool number;		/* an address itself */
-	bool known;		/* nothing is to be looked up */
-	bool used;		/* by the configuration that was read last */
-	int err;		/* of the last look-up */
-	int said;		/* the error that has been reported, or 0 */
-	unsigned int nr;	/* addresses: an error leaves those of before */
+	bool number;		/* a numeric address */
+	bool known;		/* need not be looked up */
+	bool used;		/* by the configuration read last */
+	int err;		/* of the last lookup */
+	int said;		/* the error that was logged, or 0 */
+	unsigned int nr;	/* number of addresses; kept after an error */
 	struct sockaddr_storage *addresses;
 };
 
-/* What the threads of one look share. */
+/* The state that the threads of one lookup share. */
 struct look {
 	const struct name **names;
 	struct found *found;
@@ -58,14 +57,17 @@ struct look {
 };
 
 static LIST_HEAD(, name) names;
-static bool notes;		/* nothing is looked up when it is asked for */
+static bool notes;		/* names are only collected, not looked up */
 
 static int address_compare(const void *a, const void *b)
 {
 	return memcmp(a, b, sizeof(struct sockaddr_storage));
 }
 
-/* In an order of our own: all are used in turn, and a resolver's may change each time. */
+/*
+ * Sorts the addresses: all are used in turn, and a resolver may change their order each
+ * time.
+ */
 static void look_one(const struct name *n, int flags, struct found *ret)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags }, *found;
@@ -106,7 +108,7 @@ static void look_all(struct look *l)
 		pthread_join(threads[--nr], NULL);
 }
 
-/* Takes and logs the result; whether the addresses have changed. */
+/* Takes and logs the result. Returns whether the addresses have changed. */
 static bool found_take(struct name *n, const struct found *f)
 {
 	size_t len = f->nr * sizeof(*f->addresses);
@@ -129,7 +131,7 @@ static bool found_take(struct name *n, const struct found *f)
 	return other;
 }
 
-/* Those that are not known. ret->nr 0: there are none, or there is no memory. */
+/* Collects the names to look up. ret->nr 0: none, or no memory. */
 static void look_make(struct look *ret)
 {
 	const struct name *n;
@@ -176,7 +178,7 @@ static void name_free(struct name *n)
 	free(n);
 }
 
-/* What a look-up can find: "10.0.0.300" is no name, nor is what has a blank in it. */
+/* Returns whether the name can exist: "10.0.0.300" cannot, nor can a name with a blank. */
 static bool plausible(const char *name)
 {
 	const char *last = strrchr(name, '.');
@@ -186,7 +188,10 @@ static bool plausible(const char *name)
 	       strlen(name) && (!*last || strspn(last, "0123456789") != strlen(last));
 }
 
-/* Numbers are known at once. NULL: no memory, or (EINVAL) neither a number nor a name. */
+/*
+ * Adds a name. Numeric addresses are known at once. NULL: no memory, or (EINVAL)
+ * neither a number nor a valid name.
+ */
 static struct name *name_new(const char *host, const char *port)
 {
 	struct name *n = calloc(1, sizeof(*n));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Commands of the daemon to toboggan-gateway, one a packet, over the socket pair
- * that it was started with. A command that opens a pool carries the listening
- * socket that the pool serves. When the socket is closed, all pools end.
+ * Commands of the daemon to toboggan-gateway, one per packet, over the socket pair with
+ * which it was started. A command that opens a pool carries the listening socket of the
+ * pool. When the socket is closed, all pools end.
  */
 #ifndef TBG_USERD_UPSTREAM_POOL_COMMAND_H
 #define TBG_USERD_UPSTREAM_POOL_COMMAND_H
@@ -13,11 +13,11 @@
 #include <sys/types.h>
 
 #define TBG_POOL_COMMAND_FD	3	/* of the socket, in toboggan-gateway */
-#define TBG_POOL_COMMAND_PATH	1024	/* bytes of a path, its NUL included */
-#define TBG_POOL_COMMAND_ARGS	2048	/* bytes of all arguments, each with its NUL */
-#define TBG_POOL_COMMAND_MARK	33	/* bytes of the mark, its NUL included */
+#define TBG_POOL_COMMAND_PATH	1024	/* limit of a path, with its NUL */
+#define TBG_POOL_COMMAND_ARGS	2048	/* limit of all arguments, each with its NUL */
+#define TBG_POOL_COMMAND_MARK	33	/* bytes of the mark, with its NUL */
 
-/* Defaults of the settings of pools, as they are written; and a bound. */
+/* Defaults of the settings of pools, as written in a configuration; and a limit. */
 #define TBG_MODULE_TIME	"10s"
 #define TBG_MODULE_WORKERS "2"
 #define TBG_MODULE_WORKERS_MAX 64
@@ -30,9 +30,9 @@
 #define TBG_CGI_OUTPUT	"1G"
 
 enum tbg_pool_command_what {
-	TBG_POOL_COMMAND_OPEN = 1,	/* a pool; with its listening socket */
-	TBG_POOL_COMMAND_CLOSE,	/* the pool of that id ends, once it is idle */
-	TBG_POOL_COMMAND_STARTED,	/* users and chroots not known by now are refused */
+	TBG_POOL_COMMAND_OPEN = 1,	/* opens a pool; with its listening socket */
+	TBG_POOL_COMMAND_CLOSE,	/* ends the pool of that id when it is idle */
+	TBG_POOL_COMMAND_STARTED,	/* from now on, unknown users and chroots are refused */
 };
 
 enum tbg_pool_kind {
@@ -41,23 +41,25 @@ enum tbg_pool_kind {
 };
 
 struct tbg_pool_command {
-	uint32_t size;			/* of this struct: both are of one build */
+	uint32_t size;			/* of this struct: both sides are from one build */
 	uint32_t what;			/* enum tbg_pool_command_what */
 	uint32_t id;
 	uint32_t kind;			/* enum tbg_pool_kind */
 	uid_t uid;			/* that the pool runs as */
 	gid_t gid;
-	uid_t daemon;			/* it serves connections of this user alone */
-	uint32_t time_ms;		/* of a request; of a module's callback */
+	uid_t daemon;			/* the pool accepts connections only from this user */
+	uint32_t time_ms;		/* limit of a request; of a module's callback */
 	uint32_t cpu_s;			/* 0: not limited */
-	uint32_t at_once;		/* programs; worker processes */
-	uint32_t processes;		/* of all programs of the user; 0: not limited */
-	uint32_t requests;		/* of a worker process */
+	uint32_t at_once;		/* limit of programs; number of worker processes */
+	uint32_t processes;		/* limit of all programs of the user; 0: not limited */
+	uint32_t requests;		/* limit per worker process */
 	uint64_t memory, output;	/* bytes; 0: not limited */
 	struct sockaddr_storage fetch;	/* where the daemon listens */
-	char mark[TBG_POOL_COMMAND_MARK];	/* of this run: no client can claim to be a fetch */
+	/* random per run: proves that a request is a module's fetch */
+	char mark[TBG_POOL_COMMAND_MARK];
 	char path[TBG_POOL_COMMAND_PATH];	/* folder of programs; module */
-	char prefix[TBG_POOL_COMMAND_PATH];	/* what of the request's path is not below it */
+	/* part of the request's path that is not below it */
+	char prefix[TBG_POOL_COMMAND_PATH];
 	char chroot[TBG_POOL_COMMAND_PATH];	/* "": none */
 	char args[TBG_POOL_COMMAND_ARGS];
 	uint32_t args_len;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Choosing is lock-free: counters that several workers race on are hints, and
- * a turn taken twice costs nothing.
+ * Selects servers without a lock: the shared counters are hints, and a turn that two
+ * workers take costs nothing.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -19,7 +19,7 @@
 #include "upstream/upstream.h"
 #include "os/units.h"
 
-#define OWN_BYTES 16	/* of a name that nobody can guess */
+#define OWN_BYTES 16	/* of a random name */
 #define LOG_INTERVAL_NS	  (10 * 1000000000ll)
 
 static const struct {
@@ -52,7 +52,7 @@ bool tbg_protocol_needs_length(uint8_t protocol)
 	return protocol != TBG_PROTOCOL_HTTP;
 }
 
-/* Where servers are */
+/* Addresses of servers */
 
 static bool unix_set(struct tbg_backend *b, const char *path)
 {
@@ -68,8 +68,8 @@ static bool unix_set(struct tbg_backend *b, const char *path)
 }
 
 /*
- * HOST[:PORT] or [ADDR6][:PORT], up to a slash that ends the text. A name without
- * addresses leaves the server without one.
+ * Parses HOST[:PORT] or [ADDR6][:PORT], with an optional final slash. A name without
+ * addresses leaves the server without an address.
  */
 static bool inet_set(struct tbg_backend *b, const char *text, uint8_t protocol,
 		     unsigned int nr)
@@ -124,7 +124,7 @@ int tbg_backend_own(struct tbg_backend *ret, const char *text)
 {
 	struct sockaddr_un *a = (struct sockaddr_un *)&ret->address;
 	uint8_t name[OWN_BYTES];
-	char *to = a->sun_path + 1;	/* behind the NUL that makes it abstract */
+	char *to = a->sun_path + 1;	/* after the NUL that makes it an abstract address */
 
 	*ret = (struct tbg_backend){ 0 };
 	if (getrandom(name, sizeof(name), 0) != sizeof(name))
@@ -139,7 +139,7 @@ int tbg_backend_own(struct tbg_backend *ret, const char *text)
 	return 0;
 }
 
-/* Their life */
+/* Life */
 
 static void script_free(struct tbg_script *s)
 {
@@ -152,7 +152,7 @@ static void script_free(struct tbg_script *s)
 	free((char *)s->split);
 }
 
-/* False: no memory; what there is can be freed. */
+/* Returns false without memory; the copies made so far can be freed. */
 static bool text_copy(const char **ret, const char *text)
 {
 	*ret = text ? strdup(text) : NULL;
@@ -240,7 +240,7 @@ static bool settings_same(const struct tbg_upstream_settings *a,
 	       script_same(&a->script, &b->script);
 }
 
-/* Asked for in the same words; where the names among them lead may have changed. */
+/* Same configuration; the addresses of names in it may differ. */
 static bool words_same(const struct tbg_upstream *a, const struct tbg_upstream *b)
 {
 	return !strcmp(a->name, b->name) && !strcmp(a->servers, b->servers) &&
@@ -258,13 +258,13 @@ bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *
 	bool same = a->nr == b->nr && words_same(a, b);
 
 	if (a->command && b->command)
-		return same;		/* the name holds all its settings */
+		return same;		/* the name contains all settings of a pool */
 	for (unsigned int i = 0; same && i < a->nr; i++)
 		same = backend_same(&a->backends[i], &b->backends[i]);
 	return same;
 }
 
-/* What is known of a server, but for what is under way. */
+/* Copies the state of a server, except for requests in progress. */
 static void backend_follow(struct tbg_backend *b, struct tbg_backend *old)
 {
 	atomic_store(&b->failures, atomic_load(&old->failures));
@@ -312,14 +312,14 @@ void tbg_upstream_put(struct tbg_upstream *u)
 	free(u);
 }
 
-/* Whose turn it is */
+/* Selection */
 
 bool tbg_backend_rests(const struct tbg_backend *b, uint64_t now_ns)
 {
 	return atomic_load_explicit(&b->rest_ns, memory_order_relaxed) > now_ns;
 }
 
-/* Those that are not tried, with resting ones or without; their number. */
+/* Collects untried servers, with or without resting ones. Returns their number. */
 static unsigned int left(struct tbg_upstream *u, uint32_t tried, bool resting,
 			 uint64_t now_ns, struct tbg_backend **ret)
 {
@@ -337,7 +337,7 @@ static unsigned int left(struct tbg_upstream *u, uint32_t tried, bool resting,
 struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 					uint64_t now_ns)
 {
-	/* a second try takes no turn, or of two servers the same one would always be first */
+	/* a retry takes no turn: of two servers, always the same one would be first */
 	uint32_t turn = atomic_fetch_add_explicit(&u->turn, !tried, memory_order_relaxed);
 	struct tbg_backend *all[TBG_BACKEND_MAX], *best;
 	unsigned int nr = left(u, tried, false, now_ns, all) ?:
@@ -345,7 +345,8 @@ struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 
 	if (!nr)
 		return NULL;
-	best = all[turn % nr];	/* of these, so that none has the turns of one that rests */
+	/* only among usable ones, so that none gets the turns of a resting server as well */
+	best = all[turn % nr];
 	for (unsigned int i = 1; u->settings.least && i < nr; i++) {
 		struct tbg_backend *b = all[(turn + i) % nr];
 
@@ -356,8 +357,8 @@ struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 }
 
 /*
- * A line for the log: what is worse than the last at once; that it fails still, or is
- * well, no earlier than LOG_INTERVAL_NS behind that. Processes of our own have the gateway's.
+ * Logs a change of state: a worse state at once; a continued failure or a recovery not
+ * within LOG_INTERVAL_NS of the last message. The gateway logs for local pools.
  */
 __attribute__((format(printf, 4, 5)))
 static void backend_log(struct tbg_backend *b, enum tbg_news news, uint64_t now_ns,
@@ -391,7 +392,7 @@ void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns)
 
 	if (atomic_load_explicit(&b->failures, memory_order_relaxed))
 		atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
-	/* what a check has found is a check's to take back */
+	/* only a health check clears the result of a health check */
 	if (logged && logged != TBG_NEWS_SICK &&
 	    (b->upstream->nr == 1 || !tbg_backend_rests(b, now_ns)))
 		backend_log(b, TBG_NEWS_WELL, now_ns, "answers again");
@@ -406,7 +407,7 @@ void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns)
 	backend_log(b, TBG_NEWS_FAILED, now_ns, "%s", why);
 	if (atomic_fetch_add(&b->failures, 1) + 1 < TBG_BACKEND_FAILURES)
 		return;
-	/* a failed health check may have set a later end */
+	/* a failed health check may have set a later time */
 	while (rest_ns < until_ns &&
 	       !atomic_compare_exchange_weak(&b->rest_ns, &rest_ns, until_ns))
 		;

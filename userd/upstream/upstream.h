@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The servers behind us: where they are, whose turn it is, which of them have
- * failed. Made from the configuration (settings/upstream.c and settings/pool.c),
- * read by all workers; one that a reload leaves as it was stays the same object,
- * with all that is known of its servers.
+ * Groups of upstream servers: their addresses, the selection of one, and their
+ * failures. Made from the configuration (config/upstream.c and config/pool.c), read by
+ * all workers. An upstream that a reload does not change remains the same object, with
+ * the state of its servers.
  */
 #ifndef TBG_USERD_UPSTREAM_UPSTREAM_H
 #define TBG_USERD_UPSTREAM_UPSTREAM_H
@@ -15,11 +15,11 @@
 
 #include "fastcgi/parameters.h"
 
-#define TBG_BACKEND_MAX	32		/* servers of an upstream */
-#define TBG_BACKEND_FAILURES 3		/* in a row, and a server rests */
+#define TBG_BACKEND_MAX	32		/* limit of servers */
+#define TBG_BACKEND_FAILURES 3		/* consecutive, before a server rests */
 #define TBG_BACKEND_REST_NS (10 * 1000000000ull)
 
-/* What is spoken: X(name, in the configuration, is a root needed as well) */
+/* X(name, in the configuration, whether a root is required) */
 #define TBG_PROTOCOL_LIST(X) \
 	X(HTTP, "http", false) \
 	X(FASTCGI, "fastcgi", true)
@@ -34,9 +34,9 @@ enum tbg_protocol {
 /* The settings of an upstream, without its servers. */
 struct tbg_upstream_settings {
 	uint8_t protocol;		/* enum tbg_protocol */
-	bool least;			/* fewest requests first, not in turn */
+	bool least;			/* fewest active requests first, instead of round robin */
 	unsigned int connect_ms, first_byte_ms, idle_ms;	/* time limits */
-	unsigned int keep_ms;		/* of a connection without requests */
+	unsigned int keep_ms;		/* of an idle connection */
 	unsigned int health_ms;		/* between checks */
 	const char *health_path;	/* NULL: no checks */
 	struct tbg_script script;	/* of PROTOCOL_FASTCGI */
@@ -54,94 +54,94 @@ struct tbg_backend {
 	struct tbg_upstream *upstream;
 	struct sockaddr_storage address;
 	socklen_t address_len;
-	unsigned int id;		/* of all that there ever were */
-	unsigned int nr;		/* in its upstream */
-	char text[256];			/* as it was given */
+	unsigned int id;		/* unique over the life of the process */
+	unsigned int nr;		/* index in its upstream */
+	char text[256];			/* as configured */
 	char authority[256];		/* Host for requests without one */
-	_Atomic uint32_t failures;	/* in a row */
+	_Atomic uint32_t failures;	/* consecutive */
 	_Atomic uint64_t rest_ns;	/* not asked until then */
-	_Atomic uint32_t active;	/* requests under way */
+	_Atomic uint32_t active;	/* requests in progress */
 	_Atomic uint32_t open;		/* connections */
-	_Atomic uint64_t starved_ns;	/* one of them had no process then */
-	_Atomic uint64_t apart_ns;	/* none of them is used twice until then */
+	_Atomic uint64_t starved_ns;	/* last time a request waited for a process */
+	_Atomic uint64_t apart_ns;	/* until then, its connections are not reused */
 	_Atomic uint64_t requests, failed;
 	_Atomic uint32_t logged;	/* enum tbg_news */
 	_Atomic uint64_t logged_ns;
-	uint32_t checked_ms;		/* the rest is health.c's */
+	uint32_t checked_ms;		/* private to health.c */
 	bool checking;
 };
 
 struct tbg_upstream {
 	_Atomic uint32_t refs;
-	_Atomic uint32_t sites;		/* configurations that name it; 0: gone */
-	uint32_t id;			/* what is stored of its answers is under this */
-	char *name;			/* as in the configuration, or its servers */
-	char *servers;			/* as they were given, with blanks between */
+	_Atomic uint32_t sites;		/* configurations that name it; 0: removed */
+	uint32_t id;			/* key of its stored responses */
+	char *name;			/* as configured, or its servers */
+	char *servers;			/* as configured, separated by blanks */
 	struct tbg_upstream_settings settings;
-	struct tbg_pool_command *command; /* a pool that we run (gateway/supervise.h), or NULL */
+	struct tbg_pool_command *command; /* of a local pool (gateway/supervise.h), or NULL */
 	struct tbg_backend *backends;
 	unsigned int nr;
 	_Atomic uint32_t turn;
 };
 
-/* The protocol of a name; false: none. */
+/* Finds the protocol of a name; false: unknown. */
 bool tbg_protocol_find(const char *name, uint8_t *ret);
 bool tbg_protocol_needs_root(uint8_t protocol);
-bool tbg_protocol_needs_length(uint8_t protocol);	/* of bodies, before they come */
+bool tbg_protocol_needs_length(uint8_t protocol);	/* of bodies, before they are sent */
 
 /*
- * Where a server is: SCHEME://HOST[:PORT][/], unix:PATH or SCHEME://unix:PATH,
- * the scheme being the protocol's name; bare: HOST:PORT as well. Names are
- * looked up now (upstream/address.h); nr: which of the addresses, from 0. False: it is none
- * of these, or has no more addresses. A name that has none at all is a server whose
- * address_len is 0.
+ * Parses a server: SCHEME://HOST[:PORT][/], unix:PATH or SCHEME://unix:PATH, where the
+ * scheme is the protocol's name; with `bare` also HOST:PORT. Names are looked up
+ * (upstream/address.h); nr selects one of the addresses, from 0. Returns false if it is
+ * malformed or has no more addresses. A name without any address gives a server with
+ * address_len 0.
  */
 bool tbg_backend_parse(const char *text, uint8_t protocol, bool bare, unsigned int nr,
 		       struct tbg_backend *ret);
 
 /*
- * Where a server of our own listens: a name that nobody can guess, and that
- * leaves nothing behind. text: what it is called. Negative errno.
+ * Makes the address of a local server: a name that cannot be guessed and leaves no
+ * file. text: its displayed name. Returns a negative errno on failure.
  */
 int tbg_backend_own(struct tbg_backend *ret, const char *text);
 
-/* One without servers yet, and with one reference; NULL: no memory. */
+/* Returns a new upstream without servers and with one reference; NULL: no memory. */
 struct tbg_upstream *tbg_upstream_new(const char *name, const char *servers,
 				      const struct tbg_upstream_settings *settings);
-/* One more server; before anyone else sees the upstream. False: no room. */
+/* Adds a server, before other threads know the upstream. Returns false at the limit. */
 bool tbg_upstream_add(struct tbg_upstream *u, const struct tbg_backend *b);
-/* Would it make no difference which of them is asked? */
+/* Returns whether both have the same settings and addresses. */
 bool tbg_upstream_same(const struct tbg_upstream *a, const struct tbg_upstream *b);
 
 /*
- * If u was asked for in the words of old, it is the same upstream, whose servers' names
- * lead elsewhere now: what is stored of its answers stays, and what is known of a
- * server that is still among them. Before anyone else sees u.
+ * Called before other threads know u. If u is configured as old was, and only the
+ * addresses of its servers' names have changed: keeps the id of its stored responses,
+ * and the state of servers that remain.
  */
 void tbg_upstream_follow(struct tbg_upstream *u, struct tbg_upstream *old);
 
-/* Whether modules answer for it. */
+/* Returns whether it is a pool of a module. */
 bool tbg_upstream_module(const struct tbg_upstream *u);
 
-/* Any thread. What uses it holds it. */
+/* Any thread: takes a reference. */
 struct tbg_upstream *tbg_upstream_get(struct tbg_upstream *u);
-void tbg_upstream_put(struct tbg_upstream *u);		/* NULL is allowed */
+void tbg_upstream_put(struct tbg_upstream *u);		/* accepts NULL */
 
 /*
- * The next server to ask. tried: bit per nr, of those that this request has
- * asked before. A resting one is taken only if all others are tried or rest.
- * NULL: all are tried.
+ * Returns the next server to ask. tried: bits of servers that this request has already
+ * asked. A resting server is used only if all others were tried or rest. NULL: all were
+ * tried.
  */
 struct tbg_backend *tbg_upstream_choose(struct tbg_upstream *u, uint32_t tried,
 					uint64_t now_ns);
 
-/* How a request to it went; why: in words, for the log. */
+/* Reports the result of a request. why: text for the log. */
 void tbg_backend_worked(struct tbg_backend *b, uint64_t now_ns);
 void tbg_backend_failed(struct tbg_backend *b, const char *why, uint64_t now_ns);
 
 /*
- * What a health check found (status: of its answer, or 0): it may be asked, or rests
- * until another finds it well.
+ * Reports the result of a health check (status: of its answer, or 0): the server is
+ * used, or rests until a check succeeds.
  */
 void tbg_backend_found(struct tbg_backend *b, unsigned int status, uint64_t now_ns);
 bool tbg_backend_rests(const struct tbg_backend *b, uint64_t now_ns);
