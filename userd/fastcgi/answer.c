@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which records may follow each other in the answer to the one request of a connection
+ * Checks the sequence of records in the answer to the single request of a connection
  * (FastCGI 1.0, 3.3 and 6).
  */
 #include "fastcgi/answer.h"
@@ -12,11 +12,11 @@ void tbg_fcgi_answer_end(struct tbg_fcgi_answer *a)
 	tbg_lines_free(&a->errors);
 }
 
-/* What a FastCGI server may say of our request; false: anything else. */
+/* Handles a record. Returns false if a FastCGI server may not send it in an answer. */
 static bool record_take(struct tbg_fcgi_answer *a, const struct tbg_fcgi_record *r,
 			uint8_t *to, size_t *data)
 {
-	if (!r->id)			/* management: we have asked for nothing */
+	if (!r->id)			/* management record: none was requested */
 		return r->type == TBG_FCGI_RECORD_GET_VALUES_RESULT ||
 		       r->type == TBG_FCGI_RECORD_UNKNOWN;
 	if (r->id != TBG_FASTCGI_ID)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where the program is, then what the request says, then its fields. A path is
- * canonical before it comes here: joined to a root it stays below it.
+ * Makes the variables of the program, then those of the request, then its fields. Paths
+ * are canonical, so a path joined to a root stays below it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static struct tbg_slice text(const char *s)
 	return (struct tbg_slice){ s, strlen(s) };
 }
 
-/* Whether the location says that one itself. */
+/* Returns whether the location sets this variable itself. */
 static bool said(const struct tbg_script *s, const char *name)
 {
 	size_t len = strlen(name);
@@ -52,7 +52,10 @@ static void put_joined(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 	tbg_lines_free(&joined);
 }
 
-/* How much of the path names the program; all of it without a split. */
+/*
+ * Returns the length of the part of the path that names the program; without `split`,
+ * all of it.
+ */
 static size_t script_len(const struct tbg_script *s, struct tbg_slice path)
 {
 	size_t n = s->split ? strlen(s->split) : 0;
@@ -66,7 +69,7 @@ static size_t script_len(const struct tbg_script *s, struct tbg_slice path)
 	return path.len;
 }
 
-/* One program for all: its name below the root, or its last part. */
+/* Returns the name of a single program for all paths: below the root, or its last component. */
 static const char *file_name(const char *file, const char *root)
 {
 	size_t n = strlen(root);
@@ -112,7 +115,7 @@ static void script_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	info_put(ret, p, info);
 }
 
-/* The host alone; what the client calls us, or where it has reached us. */
+/* Sets SERVER_NAME without port: the requested host, or the local address. */
 static void server_name_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 {
 	const char *local = p->endpoints->local;
@@ -150,7 +153,7 @@ static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	put(ret, p, "SERVER_ADDR", text(p->endpoints->local));
 	put_number(ret, p, "SERVER_PORT", p->endpoints->local_port);
 	put(ret, p, "REMOTE_ADDR", text(p->endpoints->peer));
-	/* RFC 3875 4.1.9: or so, where nobody asks for a name */
+	/* RFC 3875 4.1.9: the address, if the name is not looked up */
 	put(ret, p, "REMOTE_HOST", text(p->endpoints->peer));
 	put_number(ret, p, "REMOTE_PORT", p->endpoints->peer_port);
 	put(ret, p, "REQUEST_SCHEME", text(https ? "https" : "http"));
@@ -159,7 +162,7 @@ static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 	put(ret, p, "REQUEST_METHOD", f->method);
 	put(ret, p, "REQUEST_URI", f->target);
 	put(ret, p, "QUERY_STRING", query);
-	/* PHP runs nothing without it where it was built to be careful */
+	/* required by PHP if built with force-redirect */
 	put(ret, p, "REDIRECT_STATUS", text("200"));
 	if (f->has_length || f->framing == TBG_FRAMING_LENGTH)
 		put_number(ret, p, "CONTENT_LENGTH", f->length);
@@ -168,9 +171,12 @@ static void request_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p)
 		put(ret, p, "CONTENT_TYPE", type->value);
 }
 
-#define NAME_MAX_ 200		/* bytes of a field's name; longer: no variable */
+#define NAME_MAX_ 200		/* limit of a field's name; longer ones get no variable */
 
-/* "Accept-Language" as HTTP_ACCEPT_LANGUAGE. False: it gets none. */
+/*
+ * Converts "Accept-Language" to HTTP_ACCEPT_LANGUAGE. Returns false if the field gets
+ * no variable.
+ */
 static bool variable(const struct tbg_field_line *f, char ret[NAME_MAX_ + 6])
 {
 	struct tbg_slice name = f->name;
@@ -194,13 +200,13 @@ static bool variable(const struct tbg_field_line *f, char ret[NAME_MAX_ + 6])
 	return true;
 }
 
-/* Whether two lines are of one name. */
+/* Returns whether two lines have the same name. */
 static bool same_name(const struct tbg_field_line *a, const struct tbg_field_line *b)
 {
 	return a->id == b->id && (a->id || tbg_slice_same(a->name, b->name));
 }
 
-/* All values of a name, from its first line on. */
+/* Adds all values of a name, starting at its first line. */
 static void field_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 		      const char *var, const struct tbg_field_line *first)
 {
@@ -220,7 +226,7 @@ static void field_put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 	tbg_lines_free(&joined);
 }
 
-/* Whether a line before that one has its name. */
+/* Returns whether an earlier line has the same name. */
 static bool had(const struct tbg_fields *f, const struct tbg_field_line *line)
 {
 	for (const struct tbg_field_line *one = f->all; one < line; one++)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Content is pointed at where it lies; only headers and the bodies of fixed
- * form are put together from the pieces they come in. A record whose content
- * has been yielded may still have padding to come: the next call takes that.
+ * Content is returned in place; only headers and fixed bodies are copied, since they
+ * may arrive in pieces. A record whose content was returned may have padding left,
+ * which the next call consumes.
  */
 #include <string.h>
 
 #include "fastcgi/record.h"
 
 
-/* One whose content is a structure of TBG_FCGI_RECORD_BODY bytes. */
+/* Returns whether the content is a structure of TBG_FCGI_RECORD_BODY bytes. */
 static bool fixed(uint8_t type)
 {
 	return type == TBG_FCGI_RECORD_BEGIN || type == TBG_FCGI_RECORD_END ||
@@ -27,7 +27,7 @@ static bool header_read(struct tbg_fcgi_record_reader *rd)
 	       (!fixed(h[1]) || rd->left == TBG_FCGI_RECORD_BODY);
 }
 
-/* As much as is there and wanted; how much. */
+/* Copies up to `want` bytes. Returns their number. */
 static size_t collect(uint8_t *to, uint8_t *have, size_t want, const uint8_t *b,
 		      size_t len)
 {
@@ -38,7 +38,7 @@ static size_t collect(uint8_t *to, uint8_t *have, size_t want, const uint8_t *b,
 	return n;
 }
 
-/* A run of content, as long as it is there. */
+/* Returns as much content as is available. */
 static size_t run(struct tbg_fcgi_record_reader *rd, const uint8_t *b, size_t len,
 		  struct tbg_fcgi_record *ret)
 {
@@ -51,7 +51,7 @@ static size_t run(struct tbg_fcgi_record_reader *rd, const uint8_t *b, size_t le
 	return n;
 }
 
-/* The record is at its end; true: that is when it is to be yielded. */
+/* A record has ended. Returns true if it must be returned to the caller now. */
 static bool whole(const struct tbg_fcgi_record_reader *rd, struct tbg_fcgi_record *ret)
 {
 	const uint8_t *b = rd->body;
@@ -70,7 +70,7 @@ static bool whole(const struct tbg_fcgi_record_reader *rd, struct tbg_fcgi_recor
 	return true;
 }
 
-/* The header, the content or the padding, whichever b begins with. */
+/* Handles the header, the content or the padding at the start of b. */
 static enum tbg_parsed part(struct tbg_fcgi_record_reader *rd, const uint8_t *b,
 			    size_t len, size_t *ret_used, struct tbg_fcgi_record *ret)
 {
@@ -175,13 +175,13 @@ void tbg_fcgi_record_put(struct tbg_lines *l, uint8_t type, uint16_t id,
 	}
 }
 
-/* Lengths below 128 take a byte, others four with the highest bit set (3.4). */
+/* Lengths below 128 take one byte, others four with the highest bit set (3.4). */
 static size_t length_size(uint32_t n)
 {
 	return n < 128 ? 1 : 4;
 }
 
-/* Behind what it has written. */
+/* Returns the end of the written bytes. */
 static char *length_write(char *at, uint32_t n)
 {
 	if (length_size(n) == 4) {

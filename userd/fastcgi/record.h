@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * FastCGI records (FastCGI 1.0, 3 and 8), both ways: taken apart as they come
- * in, and written. Used by the daemon as a client of FastCGI servers, and by
- * the servers that it runs itself. What a record means in its place is theirs.
+ * Encodes and decodes FastCGI records (FastCGI 1.0, 3 and 8). Used by the daemon as a
+ * client of FastCGI servers, and by the servers that it runs itself; those check the
+ * order of records.
  *
- * Pure but for the memory of struct tbg_lines; nothing read beyond the bytes
- * given.
+ * No I/O; allocates only memory of struct tbg_lines; never reads beyond the given
+ * bytes.
  */
 #ifndef TBG_USERD_FASTCGI_RECORD_H
 #define TBG_USERD_FASTCGI_RECORD_H
@@ -22,7 +22,7 @@
 #define TBG_FCGI_RECORD_BODY		8	/* of BEGIN, END and UNKNOWN */
 #define TBG_FCGI_RECORD_MAX		65535	/* bytes of content */
 
-/* FastCGI 1.0, 8. id 0 is for management records: GET_VALUES and what answers. */
+/* FastCGI 1.0, 8. Management records have id 0: GET_VALUES and its answers. */
 #define TBG_FCGI_RECORD_LIST(X) \
 	X(BEGIN, 1) X(ABORT, 2) X(END, 3) X(PARAMS, 4) X(STDIN, 5) X(STDOUT, 6) \
 	X(STDERR, 7) X(DATA, 8) X(GET_VALUES, 9) X(GET_VALUES_RESULT, 10) \
@@ -40,15 +40,15 @@ enum tbg_fcgi_record_role {
 	TBG_ROLE_FILTER,
 };
 
-#define TBG_FCGI_RECORD_KEEP_CONN 1		/* of BEGIN's flags */
+#define TBG_FCGI_RECORD_KEEP_CONN 1		/* in the flags of BEGIN */
 
 /*
- * The byte of a header that FastCGI reserves, and nobody looks at: 1 of an answer
- * that our gateway makes in place of a program's. No program writes headers.
+ * Index of the reserved byte of a header: 1 in an answer that the gateway makes in
+ * place of a program's. Programs do not write headers, so they cannot set it.
  */
 #define TBG_FCGI_RECORD_MARK		7
 
-/* What an END says of the protocol, not of the application. */
+/* The protocol status in END; not that of the application. */
 enum tbg_fcgi_record_status {
 	TBG_FCGI_RECORD_COMPLETE,
 	TBG_FCGI_RECORD_CANT_MPX_CONN,
@@ -56,54 +56,54 @@ enum tbg_fcgi_record_status {
 	TBG_FCGI_RECORD_UNKNOWN_ROLE,
 };
 
-/* Where in the records a connection is. Zero it at its begin. */
+/* The state of a connection's decoder. Zero it before use. */
 struct tbg_fcgi_record_reader {
 	uint8_t header[TBG_FCGI_RECORD_HEADER], body[TBG_FCGI_RECORD_BODY];
-	uint8_t header_len, body_len;	/* bytes that are there */
-	uint16_t left;			/* content still to come */
-	uint8_t padding;		/* and what follows it */
+	uint8_t header_len, body_len;	/* bytes received of header and body */
+	uint16_t left;			/* remaining content */
+	uint8_t padding;		/* remaining padding */
 };
 
 /*
- * What a reader yields: a run of a record's content, or with len 0 a record
- * that is empty, or BEGIN, END or UNKNOWN, complete with its padding.
+ * The result of the decoder: a part of a record's content, or, with len 0, an empty
+ * record, or a complete BEGIN, END or UNKNOWN with its padding.
  */
 struct tbg_fcgi_record {
-	uint8_t type;			/* enum tbg_fcgi_record_type, or none of them */
+	uint8_t type;			/* enum tbg_fcgi_record_type, or another value */
 	uint16_t id;
-	const uint8_t *data;		/* in the caller's bytes */
+	const uint8_t *data;		/* points into the caller's bytes */
 	uint32_t len;
-	uint32_t left;			/* content of the same record behind it */
+	uint32_t left;			/* content of the same record that follows */
 	bool marked;			/* see TBG_FCGI_RECORD_MARK */
 	/* of BEGIN */
 	uint16_t role;
 	uint8_t flags;
 	/* of END */
 	uint32_t app_status;
-	uint8_t status;			/* enum tbg_fcgi_record_status, or none of them */
+	uint8_t status;			/* enum tbg_fcgi_record_status, or another value */
 	/* of UNKNOWN: the type that the sender does not know */
 	uint8_t unknown;
 };
 
 /*
- * Takes *ret_used of the len bytes at b.
+ * Consumes *ret_used of the len bytes at b. Returns
  *
- *	DONE	*ret is the next; call again with the rest, if there is any
- *	MORE	all bytes are taken, and there is no next yet
- *	BAD	not version 1, or a fixed record of another length
+ * DONE: *ret is the next result; call again with the rest, if any
+ * MORE: all bytes are consumed, without a further result
+ * BAD: not version 1, or a fixed record of wrong length
  */
 enum tbg_parsed tbg_fcgi_record_next(struct tbg_fcgi_record_reader *rd, const uint8_t *b,
 				size_t len, size_t *ret_used,
 				struct tbg_fcgi_record *ret);
 
-/* Whether the last byte taken was the last of a record. */
+/* Returns whether the last consumed byte ended a record. */
 bool tbg_fcgi_record_between(const struct tbg_fcgi_record_reader *rd);
 
-/* One record's header: len bytes of content follow, then the padding. */
+/* Makes a record's header: len bytes of content follow, then the padding. */
 void tbg_fcgi_record_header(uint8_t ret[TBG_FCGI_RECORD_HEADER], uint8_t type, uint16_t id,
 		       uint16_t len, uint8_t padding);
 
-/* Records of a fixed form, whole. An ABORT is its header, with no content. */
+/* Make complete records of fixed form. An ABORT is a header without content. */
 void tbg_fcgi_record_begin(uint8_t ret[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY],
 		      uint16_t id, uint16_t role, uint8_t flags);
 void tbg_fcgi_record_end(uint8_t ret[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY],
@@ -112,16 +112,16 @@ void tbg_fcgi_record_unknown(uint8_t ret[TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECOR
 			uint8_t type);
 
 /*
- * Content of any length as records, as many as it takes; none if it is empty:
- * an empty record ends a stream, and is tbg_fcgi_record_header()'s.
+ * Appends content of any length as one or several records; none if it is empty: an
+ * empty record ends a stream and is made by tbg_fcgi_record_header().
  */
 void tbg_fcgi_record_put(struct tbg_lines *l, uint8_t type, uint16_t id,
 		    const void *data, size_t len);
 
 /*
- * Name-value pairs, the content of PARAMS, GET_VALUES and its RESULT. Next:
- * DONE with one more from *at on (0 first), MORE at the end of b, BAD if the
- * pair goes beyond it.
+ * Name-value pairs, the content of PARAMS, GET_VALUES and its RESULT. tbg_pair_next()
+ * returns DONE with the pair at *at (first 0), MORE at the end of b, BAD if the pair
+ * exceeds b.
  */
 void tbg_pair_put(struct tbg_lines *l, struct tbg_slice name,
 		  struct tbg_slice value);
