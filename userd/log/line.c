@@ -360,11 +360,58 @@ static void seconds_put(struct tbg_log_made *l, uint64_t ns)
 	     (unsigned long long)(ns / 1000 % 1000000));
 }
 
-static void field_put(struct tbg_log_made *l, const struct tbg_log_record *r,
-		      enum tbg_log_field field)
+/*
+ * Finds the text of a field that is escaped: one sent by the client, a proxy's request id,
+ * or a name from the configuration. Returns false for all other fields.
+ */
+static bool escaped_text(const struct tbg_log_parts *p, const struct tbg_log_record *r,
+			 enum tbg_log_field field, struct tbg_log_text *ret)
 {
-	const struct tbg_log_parts *p = &l->parts;
 	const char *name = r->upstream ?: "-";
+
+	switch (field) {
+	case TBG_LOG_FIELD_user:
+		*ret = p->user;
+		return true;
+	case TBG_LOG_FIELD_request:
+		*ret = p->request;
+		return true;
+	case TBG_LOG_FIELD_method:
+		*ret = word_of(p->request, 0);
+		return true;
+	case TBG_LOG_FIELD_target:
+		*ret = word_of(p->request, 1);
+		return true;
+	case TBG_LOG_FIELD_protocol:
+		*ret = word_of(p->request, 2);
+		return true;
+	case TBG_LOG_FIELD_referer:
+		*ret = p->referer;
+		return true;
+	case TBG_LOG_FIELD_agent:
+		*ret = p->agent;
+		return true;
+	case TBG_LOG_FIELD_host:
+		*ret = p->host;
+		return true;
+	case TBG_LOG_FIELD_forwarded_for:
+		*ret = p->forwarded;
+		return true;
+	case TBG_LOG_FIELD_request_id:
+		*ret = r->request_id ? (struct tbg_log_text){ r->request_id, r->request_id_len } :
+				       p->request_id;
+		return true;
+	case TBG_LOG_FIELD_upstream:
+		*ret = (struct tbg_log_text){ name, strlen(name) };
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void own_put(struct tbg_log_made *l, const struct tbg_log_record *r,
+		    enum tbg_log_field field)
+{
 	char b[INET6_ADDRSTRLEN];
 
 	switch (field) {
@@ -374,26 +421,11 @@ static void field_put(struct tbg_log_made *l, const struct tbg_log_record *r,
 	case TBG_LOG_FIELD_client:
 		ours(l, "%s", r->client ?: tbg_log_peer(r, b));
 		break;
-	case TBG_LOG_FIELD_user:
-		theirs(l, p->user);
-		break;
 	case TBG_LOG_FIELD_time:
 		ours(l, "%s", time_text(r->second));
 		break;
 	case TBG_LOG_FIELD_time_iso:
 		ours(l, "%s", stamp_text(r->second));
-		break;
-	case TBG_LOG_FIELD_request:
-		theirs(l, p->request);
-		break;
-	case TBG_LOG_FIELD_method:
-		theirs(l, word_of(p->request, 0));
-		break;
-	case TBG_LOG_FIELD_target:
-		theirs(l, word_of(p->request, 1));
-		break;
-	case TBG_LOG_FIELD_protocol:
-		theirs(l, word_of(p->request, 2));
 		break;
 	case TBG_LOG_FIELD_status:
 		ours(l, "%u", r->status);
@@ -403,27 +435,6 @@ static void field_put(struct tbg_log_made *l, const struct tbg_log_record *r,
 		break;
 	case TBG_LOG_FIELD_bytes:
 		ours(l, "%llu", (unsigned long long)r->sent);
-		break;
-	case TBG_LOG_FIELD_referer:
-		theirs(l, p->referer);
-		break;
-	case TBG_LOG_FIELD_agent:
-		theirs(l, p->agent);
-		break;
-	case TBG_LOG_FIELD_host:
-		theirs(l, p->host);
-		break;
-	case TBG_LOG_FIELD_forwarded_for:
-		theirs(l, p->forwarded);
-		break;
-	case TBG_LOG_FIELD_request_id:
-		if (r->request_id)
-			piece_add(l, r->request_id, r->request_id_len, true);
-		else
-			theirs(l, p->request_id);
-		break;
-	case TBG_LOG_FIELD_upstream:
-		piece_add(l, name, strlen(name), true);
 		break;
 	case TBG_LOG_FIELD_upstream_seconds:
 		if (r->upstream)
@@ -440,9 +451,20 @@ static void field_put(struct tbg_log_made *l, const struct tbg_log_record *r,
 	case TBG_LOG_FIELD_seconds:
 		seconds_put(l, r->took_ns);
 		break;
-	case TBG_LOG_FIELD_NR:
+	default:
 		break;
 	}
+}
+
+static void field_put(struct tbg_log_made *l, const struct tbg_log_record *r,
+		      enum tbg_log_field field)
+{
+	struct tbg_log_text text;
+
+	if (escaped_text(&l->parts, r, field, &text))
+		theirs(l, text);
+	else
+		own_put(l, r, field);
 }
 
 static const char *const field_names[] = {
