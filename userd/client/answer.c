@@ -219,58 +219,72 @@ const struct tbg_location *tbg_conn_location_held(struct tbg_worker *w,
 	       tbg_conn_location(w, &m, t->held) : NULL;
 }
 
+/*
+ * Finds the object for a request in the fast grammar, in the variant that the client
+ * prefers. NULL: not cached (*ret_missed), or a case for the full parser.
+ */
+static struct tbg_object *fast_find(struct tbg_worker *w, const uint8_t *b,
+				    const struct tbg_req *req, const struct tbg_path *path,
+				    bool *ret_missed)
+{
+	const struct tbg_server *s = w->s;
+	struct tbg_object *o;
+	struct tbg_key key;
+	unsigned int have;
+	int encoding = TBG_ENCODING_IDENTITY;
+
+	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->files.cache), w->site->id,
+		     path, req->path_len, &key);
+	o = tbg_route_find(s, &key, w->site->id, (const char *)b + req->path_off,
+			   req->path_len, w->now_ns, false);
+	if (!o) {
+		*ret_missed = true;
+		return NULL;
+	}
+	if (o->flags & TBG_ENTRY_LISTED) {
+		tbg_object_put(o);
+		return NULL;
+	}
+	have = atomic_load_explicit(&o->variants, memory_order_relaxed);
+	if (have && req->ae_len)
+		encoding = tbg_encoding_choose((const struct tbg_head *)b, req->ae_off,
+					       req->ae_len, have);
+	return encoding ? tbg_route_variant(s, &key, o, encoding, w->now_ns, false) : o;
+}
+
+/* Returns the part of the object that answers; negative: a case for the full parser. */
+static int fast_part(const struct tbg_object *o, const struct tbg_head *h,
+		     const struct tbg_req *req)
+{
+	int status = 200;
+
+	if (req->inm_len || req->ims_len)
+		status = tbg_condition(h, req, (const __u8 *)o->etag, o->etag_len, o->modified_s);
+	if (status < 0)
+		return status;
+	return status == 304 ? TBG_PART_304 :
+	       req->flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
+}
+
 bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *b,
 			  size_t len, bool *ret_missed)
 {
 	const struct tbg_head *h = (const struct tbg_head *)b;
-	const struct tbg_server *s = w->s;
-	const struct tbg_site *site;
+	struct tbg_req req = { 0 };
 	struct tbg_object *o;
 	struct tbg_path path;
-	struct tbg_req req = { 0 };
 	struct tbg_scan scan;
-	struct tbg_key key;
-	unsigned int have;
-	int part, encoding;
+	int part;
 
 	if (!w->sites->files || tbg_request_parse(h, &scan, len, &req) ||
 	    tbg_path_load(h, req.path_off, req.path_len, &path))
 		return false;
-	site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);
-	w->site = site;
-	tbg_key_make((const __u64 *)tbg_cache_hash_key(s->files.cache), site->id,
-		     &path, req.path_len, &key);
-	o = tbg_route_find(s, &key, site->id, (const char *)b + req.path_off,
-			   req.path_len, w->now_ns, false);
-	if (!o) {
-		*ret_missed = true;
+	w->site = tbg_site_find(w->sites, (const char *)b + req.host_off, req.host_len);
+	o = fast_find(w, b, &req, &path, ret_missed);
+	if (!o)
 		return false;
-	}
-	if (o->flags & TBG_ENTRY_LISTED) {
-		tbg_object_put(o);
-		return false;
-	}
-	have = atomic_load_explicit(&o->variants, memory_order_relaxed);
-	if (have && req.ae_len) {
-		encoding = tbg_encoding_choose(h, req.ae_off, req.ae_len, have);
-		if (encoding)
-			o = tbg_route_variant(s, &key, o, encoding, w->now_ns, false);
-		if (!o)
-			return false;
-	}
-	part = req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
-	if (req.inm_len || req.ims_len) {
-		int status = tbg_condition(h, &req, (const __u8 *)o->etag,
-					   o->etag_len, o->modified_s);
-
-		if (status < 0) {
-			tbg_object_put(o);
-			return false;
-		}
-		if (status == 304)
-			part = TBG_PART_304;
-	}
-	if (tbg_conn_rate_take(w, c)) {
+	part = fast_part(o, h, &req);
+	if (part < 0 || tbg_conn_rate_take(w, c)) {
 		tbg_object_put(o);
 		return false;
 	}
@@ -278,9 +292,9 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 	if (tbg_conn_object_put(w, c, o, part, TBG_PERSIST)) {
 		tbg_conn_answer_count(w, c, o->blob->part[part].status);
 		tbg_conn_log_answer(w, c, b, len, o->blob->part[part].status,
-			   part == TBG_PART_GET ? o->blob->part[part].len -
-			   o->blob->part[TBG_PART_HEAD].len : 0,
-			   tbg_cache_word(TBG_CACHE_HIT), NULL);
+				    part == TBG_PART_GET ? o->blob->part[part].len -
+				    o->blob->part[TBG_PART_HEAD].len : 0,
+				    tbg_cache_word(TBG_CACHE_HIT), NULL);
 	}
 	tbg_object_put(o);
 	return true;
