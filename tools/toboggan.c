@@ -248,99 +248,123 @@ static bool once(const char **ret, const char *option)
 	return *ret == optarg;
 }
 
+/* Sets an option without a value. Returns false for all others. */
+static bool flag_set(struct tbg_given *opt, int o)
+{
+	switch (o) {
+	case 'j':			/* see json_wanted() */
+		return true;
+	case 'a':
+		opt->all = true;
+		return true;
+	case 'h':
+		opt->help = true;
+		return true;
+	case 'o':
+		opt->count = 1;
+		return true;
+	case 'p':
+		opt->prefix = true;
+		return true;
+	case 'r':
+		opt->remove = true;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Returns where the text of an option is stored, or NULL if it does not take a text.
+ * *ret_once: its name, if it may be given only once.
+ */
+static const char **text_of(struct tbg_given *opt, int o, const char **ret_once)
+{
+	*ret_once = o == 'f' ? "--for" : o == 'H' ? "--host" : o == 't' ? "--tag" : NULL;
+	switch (o) {
+	case 'c':
+		return &opt->control;
+	case 'C':
+		return &opt->client;
+	case 'e':
+		return &opt->accept;
+	case 'f':
+		return &opt->time;
+	case 'H':
+		return &opt->host;
+	case 'P':
+		return &opt->path;
+	case 'R':
+		return &opt->request;
+	case 's':
+		return &opt->slow;
+	case 'S':
+		return &opt->status;
+	case 't':
+		return &opt->tag;
+	case 'T':
+		return &opt->tier;
+	}
+	return NULL;
+}
+
+static bool text_set(struct tbg_given *opt, int o)
+{
+	const char *only_once, **at = text_of(opt, o, &only_once);
+
+	if (only_once)
+		return once(at, only_once);
+	*at = optarg;
+	return true;
+}
+
+/* Sets an option that takes a number or a time. Returns false after reporting an error. */
+static bool number_set(struct tbg_given *opt, int o)
+{
+	if (o == 'n') {
+		if (number_parse(optarg, 1000000000, &opt->count))
+			return true;
+		tbg_fault_print("--count %s: give a number of snapshots, or 0 for no end", optarg);
+	} else if (o == 'i') {
+		if (interval_parse(optarg, &opt->interval_ms))
+			return true;
+		tbg_fault_print("--interval %s: give a time from 100ms to 3600s, such as 0.5 or 2s",
+				optarg);
+	} else {
+		if (number_parse(optarg, LLONG_MAX, &opt->limit))
+			return true;
+		tbg_fault_print("--limit %s: give a number, or 0 for all", optarg);
+	}
+	return false;
+}
+
 /* Returns 0, or the exit status plus one. */
 static int options_parse(struct tbg_given *opt, int argc, char **argv)
 {
+	const char *only_once;
 	int o;
 
 	opterr = 0;
 	opt->json = json_wanted(argc, argv);
 	tbg_fault_json(opt->json);
 	while ((o = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
-		switch (o) {
-		case 'c':
-			opt->control = optarg;
-			break;
-		case 'j':
-			break;
-		case 'a':
-			opt->all = true;
-			break;
-		case 'H':
-			if (!once(&opt->host, "--host"))
-				return TBG_EXIT_USAGE + 1;
-			break;
-		case 'f':
-			if (!once(&opt->time, "--for"))
-				return TBG_EXIT_USAGE + 1;
-			break;
-		case 'r':
-			opt->remove = true;
-			break;
-		case 'p':
-			opt->prefix = true;
-			break;
-		case 'h':
-			opt->help = true;
-			break;
-		case 't':
-			if (!once(&opt->tag, "--tag"))
-				return TBG_EXIT_USAGE + 1;
-			break;
-		case 'e':
-			opt->accept = optarg;
-			break;
-		case 'C':
-			opt->client = optarg;
-			break;
-		case 'R':
-			opt->request = optarg;
-			break;
-		case 'T':
-			opt->tier = optarg;
-			break;
-		case 'S':
-			opt->status = optarg;
-			break;
-		case 's':
-			opt->slow = optarg;
-			break;
-		case 'P':
-			opt->path = optarg;
-			break;
-		case 'o':
-			opt->count = 1;
-			break;
-		case 'n':
-			if (number_parse(optarg, 1000000000, &opt->count))
-				break;
-			tbg_fault_print("--count %s: give a number of snapshots, or 0 for no end",
-					optarg);
-			return TBG_EXIT_USAGE + 1;
-		case 'i':
-			if (interval_parse(optarg, &opt->interval_ms))
-				break;
-			tbg_fault_print("--interval %s: give a time from 100ms to 3600s, such as 0.5 or 2s",
-					optarg);
-			return TBG_EXIT_USAGE + 1;
-		case 'l':
-			if (number_parse(optarg, LLONG_MAX, &opt->limit))
-				break;
-			tbg_fault_print("--limit %s: give a number, or 0 for all",
-					optarg);
-			return TBG_EXIT_USAGE + 1;
-		case 'V':
+		if (o == 'V') {
 			puts("toboggan " TBG_VERSION);
 			return EXIT_SUCCESS + 1;
-		case ':':
-			tbg_fault_print("%s: needs a value; see toboggan --help",
-					argv[optind - 1]);
-			return TBG_EXIT_USAGE + 1;
-		default:
-			tbg_fault_print("%s: unknown option; see toboggan --help",
-					argv[optind - 1]);
-			return TBG_EXIT_USAGE + 1;
 		}
+		if (flag_set(opt, o))
+			continue;
+		if (text_of(opt, o, &only_once)) {
+			if (text_set(opt, o))
+				continue;
+		} else if (strchr("nil", o)) {
+			if (number_set(opt, o))
+				continue;
+		} else {
+			tbg_fault_print(o == ':' ? "%s: needs a value; see toboggan --help" :
+						   "%s: unknown option; see toboggan --help",
+					argv[optind - 1]);
+		}
+		return TBG_EXIT_USAGE + 1;
 	}
 	return 0;
 }
