@@ -226,21 +226,63 @@ static bool storable(unsigned int status, const char *fields, unsigned int metho
 	return tbg_response_directives_storable(&t, &w);
 }
 
-KTAP_TEST(t_storable)
-{
 #define CC "Cache-Control: max-age=60"
 #define AUTH "Authorization: x\r\n"
 #define EIGHT "a,b,c,d,e,f,g,h,"
 #define RANGE "Range: bytes=0-1\r\n"
 #define PART(text) "\r\nContent-Range: bytes " text "\r\n"
-	static const struct {
-		bool want;
-		unsigned int status;
-		const char *fields, *request;
-	} rows[] = {
+
+struct storable_row {
+	bool want;
+	unsigned int status;
+	const char *fields, *request;
+};
+
+static void storable_check(const struct storable_row *rows, size_t nr)
+{
+	for (size_t i = 0; i < nr; i++) {
+		bool got = storable(rows[i].status, rows[i].fields, TBG_METHOD_GET,
+				    rows[i].request);
+
+		if (got != rows[i].want)
+			ktap_note("%u %s%s", rows[i].status, rows[i].fields, rows[i].request);
+		KTAP_EQ(got, rows[i].want);
+	}
+}
+
+/* RFC 9111 3 */
+KTAP_TEST(t_directives_say_what_is_stored)
+{
+	static const struct storable_row rows[] = {
 		{ true, 200, CC "\r\n", "" },
 		{ true, 599, CC "\r\n", "" },
 		{ true, 302, CC "\r\n", "" },
+		{ false, 304, CC "\r\n", "" },
+		{ false, 412, CC "\r\n", "" },
+		{ false, 416, CC "\r\n", "" },
+		{ false, 100, CC "\r\n", "" },
+		{ false, 200, CC ", no-store\r\n", "" },
+		{ false, 200, CC ", private\r\n", "" },
+		{ true, 200, CC ", private=\"x\"\r\n", "" },
+		{ false, 200, CC ", private=\"x\r\n", "" },
+		{ false, 200, CC ", private=\"x\\\"\r\n", "" },
+		{ false, 200, CC ", private=\"\r\n", "" },
+		{ true, 200, CC ", private=\"x, \\\"y\"\r\n", "" },
+		{ true, 200, CC ", no-store, must-understand\r\n", "" },
+		{ false, 599, CC ", no-store, must-understand\r\n", "" },
+		{ false, 599, CC ", must-understand\r\n", "" },
+		{ false, 200, CC "\r\n", "Cache-Control: no-store\r\n" },
+	};
+
+	storable_check(rows, sizeof(rows) / sizeof(*rows));
+	KTAP_CHECK(!storable(200, CC "\r\n", TBG_METHOD_HEAD, ""));
+	KTAP_CHECK(!storable(200, CC "\r\n", TBG_METHOD_POST, ""));
+}
+
+/* RFC 9111 3.3: only if the request had a Range, and one valid Content-Range */
+KTAP_TEST(t_one_valid_range_is_stored)
+{
+	static const struct storable_row rows[] = {
 		{ false, 206, CC "\r\n", RANGE },
 		{ false, 206, CC PART("0-1/9"), "" },
 		{ true, 206, CC PART("0-1/9"), RANGE },
@@ -260,21 +302,14 @@ KTAP_TEST(t_storable)
 		{ false, 206, CC "\r\nContent-Range: lines 0-1/9\r\n", RANGE },
 		{ false, 206, CC PART("0-1/9") "Content-Range: bytes 0-1/9\r\n", RANGE },
 		{ false, 206, CC PART("x") "Content-Range: bytes 0-1/9\r\n", RANGE },
-		{ false, 304, CC "\r\n", "" },
-		{ false, 412, CC "\r\n", "" },
-		{ false, 416, CC "\r\n", "" },
-		{ false, 100, CC "\r\n", "" },
-		{ false, 200, CC ", no-store\r\n", "" },
-		{ false, 200, CC ", private\r\n", "" },
-		{ true, 200, CC ", private=\"x\"\r\n", "" },
-		{ false, 200, CC ", private=\"x\r\n", "" },
-		{ false, 200, CC ", private=\"x\\\"\r\n", "" },
-		{ false, 200, CC ", private=\"\r\n", "" },
-		{ true, 200, CC ", private=\"x, \\\"y\"\r\n", "" },
-		{ true, 200, CC ", no-store, must-understand\r\n", "" },
-		{ false, 599, CC ", no-store, must-understand\r\n", "" },
-		{ false, 599, CC ", must-understand\r\n", "" },
-		{ false, 200, CC "\r\n", "Cache-Control: no-store\r\n" },
+	};
+
+	storable_check(rows, sizeof(rows) / sizeof(*rows));
+}
+
+KTAP_TEST(t_vary_limits_what_is_stored)
+{
+	static const struct storable_row rows[] = {
 		{ false, 200, CC "\r\nVary: *\r\n", "" },
 		{ false, 200, CC "\r\nVary: a, *\r\n", "" },
 		{ false, 200, CC "\r\nVary: x-forwarded-for\r\n", "" },
@@ -282,11 +317,29 @@ KTAP_TEST(t_storable)
 		{ true, 200, CC "\r\nVary: a\r\n", "" },
 		{ true, 200, CC "\r\nVary: " EIGHT EIGHT "\r\nVary: " EIGHT EIGHT "\r\n", "" },
 		{ false, 200, CC "\r\nVary: " EIGHT EIGHT "\r\nVary: a, " EIGHT EIGHT "\r\n", "" },
+	};
+
+	storable_check(rows, sizeof(rows) / sizeof(*rows));
+}
+
+/* RFC 9111 3.5 */
+KTAP_TEST(t_authorized_answers_are_stored_if_allowed)
+{
+	static const struct storable_row rows[] = {
 		{ false, 200, CC "\r\n", AUTH },
 		{ true, 200, CC ", public\r\n", AUTH },
 		{ true, 200, CC ", must-revalidate\r\n", AUTH },
 		{ true, 200, "Cache-Control: s-maxage=60\r\n", AUTH },
 		{ false, 200, CC ", proxy-revalidate\r\n", AUTH },
+	};
+
+	storable_check(rows, sizeof(rows) / sizeof(*rows));
+}
+
+/* Without a lifetime: stored if it can be validated, or may be used when stale. */
+KTAP_TEST(t_stale_answers_are_stored_if_usable)
+{
+	static const struct storable_row rows[] = {
 		{ false, 200, "", "" },
 		{ true, 200, "ETag: \"1\"\r\n", "" },
 		{ false, 403, "ETag: \"1\"\r\n", "" },
@@ -295,33 +348,31 @@ KTAP_TEST(t_storable)
 		{ true, 200, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
 		{ true, 200, "Cache-Control: max-age=0, stale-while-revalidate=1\r\n", "" },
 		{ true, 200, "Cache-Control: max-age=0, stale-if-error=1\r\n", "" },
-		{ true, 200, "Cache-Control: max-age=0, stale-if-error=1\r\n", "" },
 		{ false, 200, "Cache-Control: stale-if-error=1\r\n", "" },
 		{ false, 200, "Cache-Control: max-age=0, stale-if-error=0\r\n", "" },
 		{ false, 200, "Cache-Control: s-maxage=0, stale-if-error=1\r\n", "" },
 		{ false, 200, "Cache-Control: max-age=0, stale-if-error=1, no-cache\r\n", "" },
 		{ true, 203, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
 		{ false, 301, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
+	};
+
+	storable_check(rows, sizeof(rows) / sizeof(*rows));
+}
+
+KTAP_TEST(t_cookies_are_not_stored)
+{
+	static const struct storable_row rows[] = {
 		{ false, 200, CC "\r\nSet-Cookie: a\r\n", "" },
 		{ false, 200, CC ", public\r\nset-cookie: a\r\n", "" },
 		{ false, 200, "CDN-Cache-Control: max-age=60\r\nSet-Cookie: a\r\n", "" },
 		{ false, 200, CC ", private=\"x\"\r\nSet-Cookie: a\r\n", "" },
-		/* what is stored lacks it */
+		/* the stored response does not contain the cookie */
 		{ true, 200, CC ", private=\"set-cookie\"\r\nSet-Cookie: a\r\n", "" },
 		{ true, 200, CC ", no-cache=\"x, Set-Cookie\"\r\nSet-Cookie: a\r\n", "" },
 		{ false, 200, "ETag: \"1\"\r\nSet-Cookie: a\r\n", "" },
 	};
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		bool got = storable(rows[i].status, rows[i].fields, TBG_METHOD_GET,
-				    rows[i].request);
-
-		if (got != rows[i].want)
-			ktap_note("%u %s%s", rows[i].status, rows[i].fields, rows[i].request);
-		KTAP_EQ(got, rows[i].want);
-	}
-	KTAP_CHECK(!storable(200, CC "\r\n", TBG_METHOD_HEAD, ""));
-	KTAP_CHECK(!storable(200, CC "\r\n", TBG_METHOD_POST, ""));
+	storable_check(rows, sizeof(rows) / sizeof(*rows));
 }
 
 /* Where the location allows it: with a lifetime, which says that it is for everybody. */
@@ -376,20 +427,51 @@ KTAP_TEST(t_what_has_no_lifetime_is_for_one)
 	}
 }
 
-KTAP_TEST(t_reuse)
-{
-	static const struct {
-		enum tbg_reuse want;
-		const char *fields, *request;
-	} rows[] = {
 #define YES TBG_REUSE
 #define BEHIND TBG_REUSE_REFRESH
 #define ASK TBG_REUSE_VALIDATE
+
+struct reuse_row {
+	enum tbg_reuse want;
+	const char *fields, *request;
+};
+
+static void reuse_check(const struct reuse_row *rows, size_t nr)
+{
+	struct tbg_response_directives t;
+	struct tbg_request_directives w;
+
+	for (size_t i = 0; i < nr; i++) {
+		directives_of(&t, 200, rows[i].fields);
+		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
+		w.client_stale = true;
+		if (tbg_response_directives_reuse(&t, &w, NOW_NS) != rows[i].want)
+			ktap_note("%s%s", rows[i].fields, rows[i].request);
+		KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), rows[i].want);
+	}
+}
+
+KTAP_TEST(t_reuse)
+{
+	static const struct reuse_row rows[] = {
 		{ YES, "Cache-Control: max-age=60\r\n", "" },
 		{ YES, "Cache-Control: max-age=60\r\nAge: 59\r\n", "" },
 		{ ASK, "Cache-Control: max-age=60\r\nAge: 60\r\n", "" },
 		{ ASK, "Cache-Control: max-age=60, no-cache\r\n", "" },
 		{ YES, "Cache-Control: max-age=60, no-cache=\"a\"\r\n", "" },
+		{ BEHIND, "Cache-Control: max-age=60, stale-while-revalidate=31\r\nAge: 90\r\n", "" },
+		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=30\r\nAge: 90\r\n", "" },
+		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=99, proxy-revalidate\r\n"
+		  "Age: 90\r\n", "" },
+		{ YES, LONG_AGO "Age: 86399\r\n", "" },
+	};
+
+	reuse_check(rows, sizeof(rows) / sizeof(*rows));
+}
+
+KTAP_TEST(t_requests_limit_reuse)
+{
+	static const struct reuse_row rows[] = {
 		{ ASK, "Cache-Control: max-age=60\r\n", "Cache-Control: no-cache\r\n" },
 		{ ASK, "Cache-Control: max-age=60\r\n", "Pragma: no-cache\r\n" },
 		{ YES, "Cache-Control: max-age=60\r\n",
@@ -416,29 +498,21 @@ KTAP_TEST(t_reuse)
 		{ ASK, "Expires: 0\r\nETag: \"1\"\r\n", "Cache-Control: max-stale\r\n" },
 		{ ASK, "Cache-Control: s-maxage=60\r\nAge: 90\r\n",
 		  "Cache-Control: max-stale\r\n" },
-		{ BEHIND, "Cache-Control: max-age=60, stale-while-revalidate=31\r\nAge: 90\r\n", "" },
-		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=30\r\nAge: 90\r\n", "" },
-		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=99, proxy-revalidate\r\n"
-		  "Age: 90\r\n", "" },
 		{ ASK, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n",
 		  "Cache-Control: max-age=100\r\n" },
 		{ YES, "Cache-Control: max-age=60, stale-while-revalidate=99\r\nAge: 90\r\n",
 		  "Cache-Control: max-age=100, max-stale=30\r\n" },
-		{ YES, LONG_AGO "Age: 86399\r\n", "" },
 		{ ASK, GUESSED, "Cache-Control: max-stale\r\n" },
 	};
+
+	reuse_check(rows, sizeof(rows) / sizeof(*rows));
+}
+
+KTAP_TEST(t_requests_accept_stale_answers_only_where_the_location_allows_it)
+{
 	struct tbg_response_directives t;
 	struct tbg_request_directives w;
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		directives_of(&t, 200, rows[i].fields);
-		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
-		w.client_stale = true;
-		if (tbg_response_directives_reuse(&t, &w, NOW_NS) != rows[i].want)
-			ktap_note("%s%s", rows[i].fields, rows[i].request);
-		KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), rows[i].want);
-	}
-	/* without the location's leave a request makes no answer staler */
 	directives_of(&t, 200, "Cache-Control: max-age=60\r\nAge: 90\r\n");
 	tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of("Cache-Control: max-stale\r\n"));
 	KTAP_EQ(tbg_response_directives_reuse(&t, &w, NOW_NS), ASK);
