@@ -87,37 +87,29 @@ static __always_inline __u32 fold(__u64 sum)
 	return sum;
 }
 
-/*
- * Makes skb a segment of the flow. data: its request is the payload. The
- * checksum is right whether a device completes it or not (CHECKSUM_PARTIAL).
- */
-__attribute__((noinline)) int
-make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
-     __u32 flags, struct loop_request *data)
-{
-	__u32 ip_len, tcp_len = 20, len, total, i;
-	__u32 h[15] = {};	/* two bytes in: the bytes after Ethernet are aligned */
-	__u8 *eth = (__u8 *)h + 2;
-	__u64 sum, pseudo, n;
+/* What surrounds a segment's TCP header. */
+struct packet {
+	__u32 h[15];	/* two bytes in: the bytes after Ethernet are aligned */
+	__u32 ip_len, tcp_len, len;	/* len: of the data */
+};
 
-	if (!c || !f)
-		return -1;
-	ip_len = c->v6 ? 40 : 20;
-	if (flags & SYN)
-		tcp_len = c->timestamps ? 40 : 28;
-	else if (f->timestamps)
-		tcp_len = 32;
-	len = data ? data->len : 0;
-	total = 14 + ip_len + tcp_len + len;
-	if (skb->len != total && bpf_skb_change_tail(skb, total, 0))
-		return -1;
+/*
+ * Fills the Ethernet and IP headers of a segment. Returns the sum of its pseudo header,
+ * folded.
+ */
+static __always_inline __u32 network_headers(struct packet *p, const struct loop_conf *c,
+					     const struct loop_flow *f)
+{
+	__u32 *h = p->h, tcp_all = p->tcp_len + p->len;
+	__u8 *eth = (__u8 *)h + 2;
+	__u64 sum, pseudo;
 
 	__builtin_memcpy(eth, c->dmac, 6);
 	__builtin_memcpy(eth + 6, c->smac, 6);
 	*(__u16 *)(eth + 12) = c->v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	if (c->v6) {
 		h[4] = bpf_htonl(0x60000000);
-		h[5] = bpf_htonl((tcp_len + len) << 16 | IPPROTO_TCP << 8 | 64);
+		h[5] = bpf_htonl(tcp_all << 16 | IPPROTO_TCP << 8 | 64);
 		h[6] = c->saddr[0];
 		h[7] = c->saddr[1];
 		h[8] = c->saddr[2];
@@ -128,7 +120,7 @@ make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
 		h[13] = c->daddr[3];
 		pseudo = (__u64)h[6] + h[7] + h[8] + h[9] + h[10] + h[11] + h[12] + h[13];
 	} else {
-		h[4] = bpf_htonl(0x45000000 | (ip_len + tcp_len + len));
+		h[4] = bpf_htonl(0x45000000 | (p->ip_len + tcp_all));
 		h[5] = bpf_htonl(0x00004000);
 		h[6] = bpf_htonl(64 << 24 | IPPROTO_TCP << 16);
 		h[7] = f->saddr;
@@ -137,17 +129,23 @@ make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
 		h[6] |= (~sum & 0xffff) << 16;
 		pseudo = (__u64)h[7] + h[8];
 	}
-	pseudo = fold(pseudo + bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len + len));
+	return fold(pseudo + bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_all));
+}
 
-	__u32 t[10] = {
-		f->sport | (__u32)c->dport << 16, bpf_htonl(f->snd),
-		flags & ACK ? bpf_htonl(f->rcv) : 0,
-		bpf_htonl((tcp_len / 4) << 28 | flags << 16 | 0xffff),
-		pseudo,
-	};
+/* Fills a TCP header, whose checksum is set to that of the pseudo header. */
+static __always_inline void tcp_header(__u32 t[10], const struct packet *p,
+				       const struct loop_conf *c, const struct loop_flow *f,
+				       __u32 flags, __u32 pseudo)
+{
+	__u32 now_ms;
+
+	t[0] = f->sport | (__u32)c->dport << 16;
+	t[1] = bpf_htonl(f->snd);
+	t[2] = flags & ACK ? bpf_htonl(f->rcv) : 0;
+	t[3] = bpf_htonl((p->tcp_len / 4) << 28 | flags << 16 | 0xffff);
+	t[4] = pseudo;
 	if (flags & SYN) {
-		__u32 now_ms = bpf_ktime_get_ns() / 1000000;
-
+		now_ms = bpf_ktime_get_ns() / 1000000;
 		t[5] = bpf_htonl(2 << 24 | 4 << 16 | (c->v6 ? LOOP_MSS - 20 : LOOP_MSS));
 		if (c->timestamps) {	/* as Linux sends them */
 			t[6] = bpf_htonl(4 << 24 | 2 << 16 | 8 << 8 | 10);
@@ -161,28 +159,59 @@ make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
 		t[6] = bpf_htonl((__u32)(bpf_ktime_get_ns() / 1000000));
 		t[7] = f->tsecr;
 	}
-	/* With the check at pseudo: its field is 0 in the sum of a whole segment. */
-	sum = pseudo + pseudo + (data ? data->sum : 0);
+}
+
+static __always_inline bool headers_store(struct __sk_buff *skb, const struct packet *p,
+					  const __u32 t[10], bool v6)
+{
+	__u64 tcp_len = p->tcp_len;
+
+	if (bpf_skb_store_bytes(skb, 0, (__u8 *)p->h + 2, 14 + 20, 0))
+		return false;
+	if (v6 && bpf_skb_store_bytes(skb, 34, (__u8 *)p->h + 36, 20, 0))
+		return false;
+	TBG_BOUND(tcp_len, 40, return false);
+	return !bpf_skb_store_bytes(skb, 14 + p->ip_len, t, tcp_len, 0);
+}
+
+/*
+ * Makes skb a segment of the flow. data: its request is the payload. The
+ * checksum is right whether a device completes it or not (CHECKSUM_PARTIAL).
+ */
+__attribute__((noinline)) int
+make(struct __sk_buff *skb, struct loop_conf *c, struct loop_flow *f,
+     __u32 flags, struct loop_request *data)
+{
+	struct packet p = { .tcp_len = 20, .len = data ? data->len : 0 };
+	__u32 t[10] = {}, total, pseudo, i;
+	__u64 sum, n;
+
+	if (!c || !f)
+		return -1;
+	p.ip_len = c->v6 ? 40 : 20;
+	if (flags & SYN)
+		p.tcp_len = c->timestamps ? 40 : 28;
+	else if (f->timestamps)
+		p.tcp_len = 32;
+	total = 14 + p.ip_len + p.tcp_len + p.len;
+	if (skb->len != total && bpf_skb_change_tail(skb, total, 0))
+		return -1;
+	pseudo = network_headers(&p, c, f);
+	tcp_header(t, &p, c, f, flags, pseudo);
+	/* the sum of the whole segment, in which the checksum field counts as pseudo */
+	sum = pseudo + (data ? data->sum : 0);
 #pragma unroll
 	for (i = 0; i < 10; i++)
 		sum += t[i];
-	sum -= pseudo;
-	if (bpf_skb_store_bytes(skb, 0, eth, 14 + 20, 0))
-		return -1;
-	if (c->v6 && bpf_skb_store_bytes(skb, 34, (__u8 *)h + 36, 20, 0))
-		return -1;
-	if (tcp_len == 20 ? bpf_skb_store_bytes(skb, 14 + ip_len, t, 20, 0) :
-	    tcp_len == 28 ? bpf_skb_store_bytes(skb, 14 + ip_len, t, 28, 0) :
-	    tcp_len == 32 ? bpf_skb_store_bytes(skb, 14 + ip_len, t, 32, 0) :
-			    bpf_skb_store_bytes(skb, 14 + ip_len, t, 40, 0))
+	if (!headers_store(skb, &p, t, c->v6))
 		return -1;
 	if (data) {
-		n = len;
+		n = p.len;
 		TBG_BOUND(n, LOOP_HEAD_MAX, return -1);
-		if (bpf_skb_store_bytes(skb, 14 + ip_len + tcp_len, data->bytes, n, 0))
+		if (bpf_skb_store_bytes(skb, 14 + p.ip_len + p.tcp_len, data->bytes, n, 0))
 			return -1;
 	}
-	bpf_l4_csum_replace(skb, 14 + ip_len + 16, 0, fold(sum), 0);
+	bpf_l4_csum_replace(skb, 14 + p.ip_len + 16, 0, fold(sum), 0);
 	return 0;
 }
 
@@ -464,6 +493,127 @@ static __always_inline int ended(struct __sk_buff *skb, struct loop_conf *c,
 	return reopen(skb, c, f, i, n);
 }
 
+/* Sends a segment without data in place of the received one. */
+static __always_inline int answer(struct __sk_buff *skb, struct loop_conf *c,
+				  struct loop_flow *f, __u32 flags)
+{
+	return make(skb, c, f, flags, NULL) ? TC_ACT_SHOT : sent(c, skb);
+}
+
+/* The load ends: resets the connection. */
+static __always_inline int stop(struct __sk_buff *skb, struct loop_conf *c,
+				struct loop_flow *f, const struct seen *s)
+{
+	if (f->state == LOOP_SYN)
+		f->snd++;
+	f->rcv = s->seq + s->len + !!(s->flags & (SYN | FIN));
+	f->state = LOOP_NONE;
+	return answer(skb, c, f, RST | ACK);
+}
+
+/* The server's SYN-ACK: the connection is open. */
+static __always_inline int opened(struct __sk_buff *skb, struct loop_conf *c,
+				  struct loop_flow *f, const struct seen *s,
+				  struct loop_counts *n)
+{
+	if (f->state != LOOP_SYN) {
+		n->repeated++;
+		return TC_ACT_SHOT;
+	}
+	f->at_ns = bpf_ktime_get_ns();
+	f->rcv = s->seq + 1;
+	f->snd++;
+	f->timestamps = s->has_ts && c->timestamps;
+	f->tsecr = s->tsval;
+	f->calls = c->calls;
+	n->opened++;
+	/* a client's TCP acknowledges first; its program sends the request later */
+	if (!make(skb, c, f, ACK, NULL))
+		bpf_clone_redirect(skb, c->ifindex, 0);
+	return ask(skb, c, f, n);
+}
+
+/* The segment is ahead (an earlier one is lost) or behind (a repetition). */
+static __always_inline int out_of_order(struct __sk_buff *skb, struct loop_conf *c,
+					struct loop_flow *f, const struct seen *s,
+					struct loop_counts *n)
+{
+	if ((int)(s->seq - f->rcv) > 0)
+		n->lost++;
+	else
+		n->repeated++;
+	if (!s->len && !(s->flags & FIN))
+		return TC_ACT_SHOT;
+	return answer(skb, c, f, ACK);
+}
+
+/* More of the reply is missing. */
+static __always_inline int reply_continues(struct __sk_buff *skb, struct loop_conf *c,
+					   struct loop_flow *f, __u32 i, const struct seen *s,
+					   struct loop_counts *n)
+{
+	f->got += s->len;
+	if (s->flags & FIN) {
+		n->closed++;
+		return ended(skb, c, f, i, n);
+	}
+	if (f->got < c->ack_bytes)
+		return TC_ACT_SHOT;
+	f->got = 0;
+	return answer(skb, c, f, ACK);
+}
+
+/* The reply is complete: sends the next request, or closes the connection. */
+static __always_inline int reply_ends(struct __sk_buff *skb, struct loop_conf *c,
+				      struct loop_flow *f, __u32 i, const struct seen *s,
+				      struct loop_counts *n)
+{
+	n->requests++;
+	n->samples += !!f->sample;
+	if (s->flags & FIN) {
+		if (!c->server_closes && f->calls != 1)
+			n->closed++;
+		f->state = LOOP_NONE;
+		return ended(skb, c, f, i, n);
+	}
+	if (c->server_closes) {
+		f->state = LOOP_ENDING;
+		return TC_ACT_SHOT;
+	}
+	if (f->calls && !--f->calls) {
+		f->state = LOOP_CLOSING;
+		return answer(skb, c, f, FIN | ACK);
+	}
+	return ask(skb, c, f, n);
+}
+
+/* A segment in order with data of a reply. */
+static __always_inline int reply(struct __sk_buff *skb, struct loop_conf *c,
+				 struct loop_flow *f, __u32 i, const struct seen *s,
+				 struct loop_counts *n)
+{
+	if (f->state != LOOP_WAIT) {
+		n->framing++;			/* more than the reply */
+		return give_up(skb, c, f, i, n);
+	}
+	f->at_ns = bpf_ktime_get_ns();
+	if (!f->need) {
+		f->need = begun(skb, s, f, n);
+		if (!f->need)
+			return give_up(skb, c, f, i, n);
+	}
+	if (s->len > f->need) {
+		n->framing++;
+		return give_up(skb, c, f, i, n);
+	}
+	if (f->sample)
+		sample(skb, f, n, s->at, s->len);
+	f->rcv += s->len;
+	f->need -= s->len;
+	n->bytes += s->len;
+	return f->need ? reply_continues(skb, c, f, i, s, n) : reply_ends(skb, c, f, i, s, n);
+}
+
 SEC("tc")
 int tbg_client(struct __sk_buff *skb)
 {
@@ -488,108 +638,25 @@ int tbg_client(struct __sk_buff *skb)
 		f->state = LOOP_NONE;
 		return c->stop ? TC_ACT_SHOT : reopen(skb, c, f, i, n);
 	}
-	if (c->stop) {
-		if (f->state == LOOP_SYN)
-			f->snd++;
-		f->rcv = s.seq + s.len + !!(s.flags & (SYN | FIN));
-		f->state = LOOP_NONE;
-		if (make(skb, c, f, RST | ACK, NULL))
-			return TC_ACT_SHOT;
-		return sent(c, skb);
-	}
-	if (s.flags & SYN) {
-		if (f->state != LOOP_SYN) {
-			n->repeated++;
-			return TC_ACT_SHOT;
-		}
-		f->at_ns = bpf_ktime_get_ns();
-		f->rcv = s.seq + 1;
-		f->snd++;
-		f->timestamps = s.has_ts && c->timestamps;
-		f->tsecr = s.tsval;
-		f->calls = c->calls;
-		n->opened++;
-		/* a client's TCP acknowledges first; its program sends the request later */
-		if (!make(skb, c, f, ACK, NULL))
-			bpf_clone_redirect(skb, c->ifindex, 0);
-		return ask(skb, c, f, n);
-	}
+	if (c->stop)
+		return stop(skb, c, f, &s);
+	if (s.flags & SYN)
+		return opened(skb, c, f, &s, n);
 	if (f->state == LOOP_SYN || f->state == LOOP_NONE) {
 		n->stray++;
 		return TC_ACT_SHOT;
 	}
-	if (s.seq != f->rcv) {
-		/* ahead: an earlier segment is lost; behind: a repetition */
-		if ((int)(s.seq - f->rcv) > 0)
-			n->lost++;
-		else
-			n->repeated++;
-		if (!s.len && !(s.flags & FIN))
-			return TC_ACT_SHOT;
-		if (make(skb, c, f, ACK, NULL))
-			return TC_ACT_SHOT;
-		return sent(c, skb);
-	}
+	if (s.seq != f->rcv)
+		return out_of_order(skb, c, f, &s, n);
 	if (s.has_ts)
 		f->tsecr = s.tsval;
-	if (!s.len) {
-		if (!(s.flags & FIN))
-			return TC_ACT_SHOT;	/* a bare acknowledgement */
-		if (f->state == LOOP_WAIT)
-			n->closed++;
-		return ended(skb, c, f, i, n);
-	}
-	if (f->state != LOOP_WAIT) {
-		n->framing++;			/* more than the reply */
-		return give_up(skb, c, f, i, n);
-	}
-	f->at_ns = bpf_ktime_get_ns();
-	if (!f->need) {
-		f->need = begun(skb, &s, f, n);
-		if (!f->need)
-			return give_up(skb, c, f, i, n);
-	}
-	if (s.len > f->need) {
-		n->framing++;
-		return give_up(skb, c, f, i, n);
-	}
-	if (f->sample)
-		sample(skb, f, n, s.at, s.len);
-	f->rcv += s.len;
-	f->need -= s.len;
-	n->bytes += s.len;
-	if (f->need) {
-		f->got += s.len;
-		if (s.flags & FIN) {
-			n->closed++;
-			return ended(skb, c, f, i, n);
-		}
-		if (f->got < c->ack_bytes)
-			return TC_ACT_SHOT;
-		f->got = 0;
-		if (make(skb, c, f, ACK, NULL))
-			return TC_ACT_SHOT;
-		return sent(c, skb);
-	}
-	n->requests++;
-	n->samples += !!f->sample;
-	if (s.flags & FIN) {
-		if (!c->server_closes && f->calls != 1)
-			n->closed++;
-		f->state = LOOP_NONE;
-		return ended(skb, c, f, i, n);
-	}
-	if (c->server_closes) {
-		f->state = LOOP_ENDING;
-		return TC_ACT_SHOT;
-	}
-	if (f->calls && !--f->calls) {
-		f->state = LOOP_CLOSING;
-		if (make(skb, c, f, FIN | ACK, NULL))
-			return TC_ACT_SHOT;
-		return sent(c, skb);
-	}
-	return ask(skb, c, f, n);
+	if (s.len)
+		return reply(skb, c, f, i, &s, n);
+	if (!(s.flags & FIN))
+		return TC_ACT_SHOT;		/* a bare acknowledgement */
+	if (f->state == LOOP_WAIT)
+		n->closed++;
+	return ended(skb, c, f, i, n);
 }
 
 char _license[] SEC("license") = "GPL";

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <net/if.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -266,7 +267,7 @@ static void open_flows(void)
 			.sport = htons(LOOP_PORT + i), .state = LOOP_SYN, .index = i,
 			.snd = 1000000 + 7919 * i,
 		};
-		send_frame(&flows[i], 2, flows[i].snd, NULL);
+		send_frame(&flows[i], TH_SYN, flows[i].snd, NULL);
 		if (i % BURST == BURST - 1)
 			sleep_ns(1000000);
 	}
@@ -303,75 +304,99 @@ static void end_flows(void)
 	sleep_ns(50000000);
 	for (unsigned int i = 0; i < conf.flow_nr; i++) {
 		if (flows[i].state != LOOP_NONE)
-			send_frame(&flows[i], 4 | 16, flows[i].snd, NULL);
+			send_frame(&flows[i], TH_RST | TH_ACK, flows[i].snd, NULL);
 		if (i % BURST == BURST - 1)
 			sleep_ns(200000);
 	}
 	sleep_ns(50000000);
 }
 
+/* A measurement: counts at its start, at its last look, and at the start of the window. */
+struct measurement {
+	struct totals start, last, window;
+	long windows[WINDOWS_MAX];	/* requests per second */
+	int window_nr;
+	bool running;
+	int64_t until_ns, next_window_ns, patience_ns;
+};
+
+static int64_t window_ns(void)
+{
+	return opt.window_ms * 1000000LL;
+}
+
+/* Starts the measurement when all connections are open and have warmed up. */
+static void measurement_start(struct measurement *m, int64_t began_ns, int64_t now,
+			      unsigned int *ret_open_nr)
+{
+	static int64_t seen[LOOP_FLOWS];
+
+	*ret_open_nr = answered_nr(seen);
+	if (*ret_open_nr < conf.flow_nr && now < began_ns + OPEN_NS) {
+		m->until_ns = now + WARM_NS;
+		return;
+	}
+	if (now < m->until_ns)
+		return;
+	count(&m->start, true);
+	m->window = m->start;
+	m->running = true;
+	m->until_ns = m->start.at_ns + (int64_t)(opt.seconds * SECOND_NS);
+	m->next_window_ns = m->start.at_ns + window_ns();
+}
+
+static void window_end(struct measurement *m, bool last)
+{
+	const struct totals *a = &m->start, *b = &m->last, *w = &m->window;
+
+	count(&m->last, last);
+	if (m->window_nr < WINDOWS_MAX && b->at_ns - w->at_ns >= window_ns() / 2)
+		m->windows[m->window_nr++] = (b->n.requests - w->n.requests) *
+			(double)SECOND_NS / (b->at_ns - w->at_ns);
+	/* a full server answers each connection only at intervals */
+	if (b->n.requests > a->n.requests)
+		m->patience_ns = 8 * conf.flow_nr * (b->at_ns - a->at_ns) /
+				 (b->n.requests - a->n.requests);
+	if (m->patience_ns < AGAIN_NS)
+		m->patience_ns = AGAIN_NS;
+	m->window = *b;
+	m->next_window_ns = b->at_ns + window_ns();
+}
+
 static void measure(struct ring_buffer *ring)
 {
-	static struct totals a, b, w;
-	static long windows[WINDOWS_MAX];
-	static int64_t seen[LOOP_FLOWS];
-	int64_t began = now_ns(), next_look = began + AGAIN_NS, now = began, until, next_window;
-	int64_t patience = AGAIN_NS, window_ns = opt.window_ms * 1000000LL;
-	unsigned int open_nr = 0;
-	int window_nr = 0;
-	bool measuring = false, more = false;
+	static struct measurement m = { .patience_ns = AGAIN_NS };
+	int64_t began_ns = now_ns(), now = began_ns, next_look = began_ns + AGAIN_NS;
+	unsigned int open_nr = 0, stalled;
+	bool more = false;
 
 	open_flows();
-	until = now_ns() + WARM_NS;
+	m.until_ns = now_ns() + WARM_NS;
 	while (!asked_to_end) {
 		if (!more || opt.pieces)
 			sleep_ns(POLL_NS);
 		more = samples_read(ring);
 		now = now_ns();
 		if (now >= next_look) {
-			look_for_losses(now, patience);
+			look_for_losses(now, m.patience_ns);
 			next_look = now + AGAIN_NS / 4;
 		}
-		if (!measuring) {
-			open_nr = answered_nr(seen);
-			if (open_nr < conf.flow_nr && now < began + OPEN_NS) {
-				until = now + WARM_NS;
-				continue;
-			}
-			if (now < until)
-				continue;
-			count(&a, true);
-			w = a;
-			measuring = true;
-			until = a.at_ns + (int64_t)(opt.seconds * SECOND_NS);
-			next_window = a.at_ns + window_ns;
+		if (!m.running) {
+			measurement_start(&m, began_ns, now, &open_nr);
 			continue;
 		}
-		if (now >= next_window || now >= until) {
-			count(&b, now >= until);
-			if (window_nr < WINDOWS_MAX && b.at_ns - w.at_ns >= window_ns / 2)
-				windows[window_nr++] = (b.n.requests - w.n.requests) *
-					(double)SECOND_NS / (b.at_ns - w.at_ns);
-			/* a full server answers each connection only at intervals */
-			if (b.n.requests > a.n.requests)
-				patience = 8 * conf.flow_nr * (b.at_ns - a.at_ns) /
-					   (b.n.requests - a.n.requests);
-			if (patience < AGAIN_NS)
-				patience = AGAIN_NS;
-			w = b;
-			next_window = b.at_ns + window_ns;
-		}
-		if (now >= until)
+		if (now >= m.next_window_ns || now >= m.until_ns)
+			window_end(&m, now >= m.until_ns);
+		if (now >= m.until_ns)
 			break;
 	}
-	unsigned int stalled = stalled_nr(now, patience > STALLED_NS ? patience : STALLED_NS);
-
+	stalled = stalled_nr(now, m.patience_ns > STALLED_NS ? m.patience_ns : STALLED_NS);
 	end_flows();
 	if (asked_to_end)
 		die("was asked to end");
 	while (samples_read(ring))
 		;
-	print(&a, &b, windows, window_nr, open_nr, stalled);
+	print(&m.start, &m.last, m.windows, m.window_nr, open_nr, stalled);
 }
 
 static void interface(const char *name)

@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -29,75 +30,92 @@ uint32_t sum_of(uint32_t sum, const void *bytes, size_t len)
 	return sum;
 }
 
-/* Sends a segment of the flow that was never an skb of the load. */
-void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
-		const struct loop_request *r)
+/*
+ * Fills the Ethernet and IP headers of a segment with tcp_all bytes of TCP header and data.
+ * Returns the sum of the addresses, for the TCP checksum.
+ */
+static unsigned int network_headers(unsigned char *b, const struct loop_flow *f,
+				    unsigned int tcp_all)
 {
-	unsigned char b[FRAME_MAX] = {}, *ip = b + 14, *tcp;
-	unsigned int ip_len = conf.v6 ? 40 : 20, len = r ? r->len : 0, tcp_len = 20, sum;
-	uint32_t ts = htonl((uint32_t)(now_ns() / 1000000));
+	unsigned char *ip = b + 14;
+	unsigned int sum;
 
-	if (flags & 2)
-		tcp_len = conf.timestamps ? 40 : 28;
-	else if (f->timestamps)
-		tcp_len = 32;
 	memcpy(b, conf.dmac, 6);
 	memcpy(b + 6, conf.smac, 6);
-	tcp = ip + ip_len;
 	if (conf.v6) {
 		b[12] = 0x86;
 		b[13] = 0xdd;
 		ip[0] = 0x60;
-		ip[4] = (tcp_len + len) >> 8;
-		ip[5] = tcp_len + len;
+		ip[4] = tcp_all >> 8;
+		ip[5] = tcp_all;
 		ip[6] = IPPROTO_TCP;
 		ip[7] = 64;
 		memcpy(ip + 8, conf.saddr, 12);
 		memcpy(ip + 20, &f->saddr, 4);
 		memcpy(ip + 24, conf.daddr, 16);
-		sum = sum_of(0, ip + 8, 32);
-	} else {
-		b[12] = 0x08;
-		ip[0] = 0x45;
-		ip[2] = (20 + tcp_len + len) >> 8;
-		ip[3] = 20 + tcp_len + len;
-		ip[6] = 0x40;
-		ip[8] = 64;
-		ip[9] = IPPROTO_TCP;
-		memcpy(ip + 12, &f->saddr, 4);
-		memcpy(ip + 16, &conf.daddr[3], 4);
-		sum = ~sum_of(0, ip, 20);
-		memcpy(ip + 10, &sum, 2);
-		sum = sum_of(0, ip + 12, 8);
+		return sum_of(0, ip + 8, 32);
 	}
+	b[12] = 0x08;
+	ip[0] = 0x45;
+	ip[2] = (20 + tcp_all) >> 8;
+	ip[3] = 20 + tcp_all;
+	ip[6] = 0x40;
+	ip[8] = 64;
+	ip[9] = IPPROTO_TCP;
+	memcpy(ip + 12, &f->saddr, 4);
+	memcpy(ip + 16, &conf.daddr[3], 4);
+	sum = ~sum_of(0, ip, 20);
+	memcpy(ip + 10, &sum, 2);
+	return sum_of(0, ip + 12, 8);
+}
+
+static unsigned int options_len(const struct loop_flow *f, unsigned int flags)
+{
+	if (flags & TH_SYN)
+		return conf.timestamps ? 20 : 8;
+	return f->timestamps ? 12 : 0;
+}
+
+static void options_put(unsigned char *to, const struct loop_flow *f, unsigned int flags)
+{
+	unsigned int mss = conf.v6 ? LOOP_MSS - 20 : LOOP_MSS;
+	uint32_t ts = htonl((uint32_t)(now_ns() / 1000000));
+
+	if (flags & TH_SYN) {
+		memcpy(to, (unsigned char[4]){ 2, 4, mss >> 8, mss & 255 }, 4);
+		to += 4;
+		if (conf.timestamps) {
+			memcpy(to, (unsigned char[4]){ 4, 2, 8, 10 }, 4);
+			memcpy(to + 4, &ts, 4);
+			to += 12;
+		}
+		memcpy(to, (unsigned char[4]){ 1, 3, 3, LOOP_WSCALE }, 4);
+	} else if (f->timestamps) {
+		memcpy(to, (unsigned char[4]){ 1, 1, 8, 10 }, 4);
+		memcpy(to + 4, &ts, 4);
+		memcpy(to + 8, &f->tsecr, 4);
+	}
+}
+
+/* Sends a segment of the flow that was never an skb of the load. */
+void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
+		const struct loop_request *r)
+{
+	unsigned int ip_len = conf.v6 ? 40 : 20, tcp_len = 20 + options_len(f, flags);
+	unsigned int len = r ? r->len : 0, ack = htonl(f->rcv), sum;
+	unsigned char b[FRAME_MAX] = {}, *tcp = b + 14 + ip_len;
+
+	sum = network_headers(b, f, tcp_len + len);
 	memcpy(tcp, &f->sport, 2);
 	memcpy(tcp + 2, &conf.dport, 2);
 	seq = htonl(seq);
 	memcpy(tcp + 4, &seq, 4);
-	if (flags & 16) {
-		unsigned int ack = htonl(f->rcv);
-
+	if (flags & TH_ACK)
 		memcpy(tcp + 8, &ack, 4);
-	}
 	tcp[12] = tcp_len << 2;
 	tcp[13] = flags;
 	tcp[14] = tcp[15] = 0xff;
-	if (flags & 2) {
-		unsigned int mss = conf.v6 ? LOOP_MSS - 20 : LOOP_MSS;
-		unsigned char o[20] = { 2, 4, mss >> 8, mss & 255, 4, 2, 8, 10 };
-		unsigned char plain[8] = { 2, 4, mss >> 8, mss & 255, 1, 3, 3, LOOP_WSCALE };
-
-		memcpy(o + 8, &ts, 4);
-		memcpy(o + 16, (unsigned char[4]){ 1, 3, 3, LOOP_WSCALE }, 4);
-		if (conf.timestamps)
-			memcpy(tcp + 20, o, 20);
-		else
-			memcpy(tcp + 20, plain, 8);
-	} else if (f->timestamps) {
-		memcpy(tcp + 20, (unsigned char[4]){ 1, 1, 8, 10 }, 4);
-		memcpy(tcp + 24, &ts, 4);
-		memcpy(tcp + 28, &f->tsecr, 4);
-	}
+	options_put(tcp + 20, f, flags);
 	if (r)
 		memcpy(tcp + tcp_len, r->bytes, len);
 	sum += htons(IPPROTO_TCP) + htons(tcp_len + len);
@@ -113,14 +131,14 @@ static void send_again(const struct loop_flow *f)
 
 	switch (f->state) {
 	case LOOP_SYN:
-		send_frame(f, 2, f->snd, NULL);
+		send_frame(f, TH_SYN, f->snd, NULL);
 		break;
 	case LOOP_WAIT:
 		r = &requests[f->request < request_nr ? f->request : 0];
-		send_frame(f, 16 | 8, f->snd - r->len, r);
+		send_frame(f, TH_ACK | TH_PUSH, f->snd - r->len, r);
 		break;
 	case LOOP_CLOSING:
-		send_frame(f, 16 | 1, f->snd, NULL);
+		send_frame(f, TH_ACK | TH_FIN, f->snd, NULL);
 		break;
 	}
 }
