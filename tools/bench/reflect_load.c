@@ -10,6 +10,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,13 +42,67 @@ static int die(const char *what)
 	return 1;
 }
 
+static char payload[PAYLOAD_MAX];
+static int socket_nr, payload_len;
+static long answered, lost, wrong;
+
+/* Sends the first datagram of each socket. */
+static bool sockets_open(int epfd, const struct sockaddr_in *to, long start_ms)
+{
+	for (int i = 0; i < socket_nr; i++) {
+		struct epoll_event ev = { .events = EPOLLIN, .data.u32 = i };
+
+		sockets[i].fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+		sockets[i].sent_ms = start_ms;
+		if (sockets[i].fd < 0 ||
+		    connect(sockets[i].fd, (const struct sockaddr *)to, sizeof(*to)) ||
+		    epoll_ctl(epfd, EPOLL_CTL_ADD, sockets[i].fd, &ev) ||
+		    send(sockets[i].fd, payload, payload_len, 0) < 0)
+			return false;
+	}
+	return true;
+}
+
+static void send_again(int i, long ms)
+{
+	sockets[i].sent_ms = ms;
+	if (send(sockets[i].fd, payload, payload_len, 0) < 0)
+		wrong++;
+}
+
+static void answers_read(int epfd, long ms)
+{
+	static char buf[PAYLOAD_MAX + 1];
+	struct epoll_event evs[256];
+	int nr = epoll_wait(epfd, evs, 256, 50);
+
+	for (int i = 0; i < nr; i++) {
+		int s = evs[i].data.u32;
+
+		if (recv(sockets[s].fd, buf, sizeof(buf), 0) != payload_len) {
+			wrong++;
+			continue;
+		}
+		answered++;
+		send_again(s, ms);
+	}
+}
+
+static void losses_repair(long ms)
+{
+	for (int i = 0; i < socket_nr; i++) {
+		if (ms - sockets[i].sent_ms < LOST_MS)
+			continue;
+		lost++;
+		send_again(i, ms);
+	}
+}
+
 int main(int argc, char **argv)
 {
-	static char payload[PAYLOAD_MAX], buf[PAYLOAD_MAX + 1];
 	struct sockaddr_in to = { .sin_family = AF_INET };
-	struct epoll_event ev, evs[256];
-	long n = 0, lost = 0, wrong = 0, start_ms, end_ms, checked_ms, ms;
-	int socket_nr, payload_len, epfd, i, nr;
+	long start_ms, end_ms, checked_ms, ms;
+	int epfd;
 
 	if (argc != 6 || inet_pton(AF_INET, argv[1], &to.sin_addr) != 1) {
 		fprintf(stderr, "usage: reflect_load ADDR PORT SOCKETS PAYLOAD_BYTES SECONDS\n");
@@ -69,44 +124,16 @@ int main(int argc, char **argv)
 		return die("epoll");
 	start_ms = checked_ms = now_ms();
 	end_ms = start_ms + (long)(atof(argv[5]) * 1000);
-	for (i = 0; i < socket_nr; i++) {
-		ev = (struct epoll_event){ .events = EPOLLIN, .data.u32 = i };
-		sockets[i].fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-		sockets[i].sent_ms = start_ms;
-		if (sockets[i].fd < 0 ||
-		    connect(sockets[i].fd, (struct sockaddr *)&to, sizeof(to)) ||
-		    epoll_ctl(epfd, EPOLL_CTL_ADD, sockets[i].fd, &ev) ||
-		    send(sockets[i].fd, payload, payload_len, 0) < 0)
-			return die("socket");
-	}
-
+	if (!sockets_open(epfd, &to, start_ms))
+		return die("socket");
 	while ((ms = now_ms()) < end_ms) {
-		nr = epoll_wait(epfd, evs, 256, 50);
-		for (i = 0; i < nr; i++) {
-			int s = evs[i].data.u32;
-
-			if (recv(sockets[s].fd, buf, sizeof(buf), 0) != payload_len) {
-				wrong++;
-				continue;
-			}
-			n++;
-			sockets[s].sent_ms = ms;
-			if (send(sockets[s].fd, payload, payload_len, 0) < 0)
-				wrong++;
-		}
+		answers_read(epfd, ms);
 		if (ms - checked_ms < LOST_MS)
 			continue;
 		checked_ms = ms;
-		for (i = 0; i < socket_nr; i++) {
-			if (ms - sockets[i].sent_ms < LOST_MS)
-				continue;
-			lost++;
-			sockets[i].sent_ms = ms;
-			if (send(sockets[i].fd, payload, payload_len, 0) < 0)
-				wrong++;
-		}
+		losses_repair(ms);
 	}
 	printf("{\"requests\": %ld, \"errors\": %ld, \"bytes\": %ld, \"seconds\": %.3f}\n",
-	       n, lost + wrong, n * payload_len, (now_ms() - start_ms) / 1e3);
+	       answered, lost + wrong, answered * payload_len, (now_ms() - start_ms) / 1e3);
 	return 0;
 }
