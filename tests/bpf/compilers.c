@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The verifier takes what each of Debian's compilers makes of the BPF programs, not
- * only what the default one does. The objects are built by COMPILERS (tests/compilers).
+ * The verifier accepts the BPF programs of each of Debian's compilers, not only those
+ * of the default one. COMPILERS (tests/compilers) names the objects that were built.
  */
 #include "ktap.h"
 
@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-/* What was built: asm puts each object's file into this program. */
+/* The objects that were built; asm includes the file of each in this program. */
 #define OBJECT(nr, by, name, path)					\
 	asm(".pushsection .rodata\n.balign 8\n"				\
 	    "object_" #nr ":\n.incbin \"" path "\"\nobject_" #nr "_end:\n" \
@@ -28,11 +28,11 @@ static const struct object {
 	{ 0 },
 };
 
-static char said[512];			/* the last of what libbpf said */
+static char said[512];			/* the last message of libbpf */
 
 static int keep(enum libbpf_print_level level, const char *format, va_list args)
 {
-	/* the verifier's log is in one message, its reason on the last lines */
+	/* the verifier's log is in one message, with the reason on its last lines */
 	static char text[1 << 20];
 	size_t len;
 
@@ -62,7 +62,7 @@ static void load(const struct object *o)
 static const char *const kernels[] = { "vm/6.1", "vm/6.12", "vm/newest" };
 #define KERNELS (sizeof(kernels) / sizeof(*kernels))
 
-/* Whether it is here that an object is loaded. */
+/* Returns whether this kernel has to load the object. */
 static bool our_turn(unsigned int nr)
 {
 	const char *where = getenv("TBG_WHERE");

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The core alone in BPF: parses the request that stands at the start of the
- * packet, looks its path up, and leaves what it found in a map. For
- * tests/bpf/core.c, which compares it with the same headers compiled for the
- * host, and times it.
+ * The core alone in BPF: parses the request at the start of the packet, looks its path
+ * up, and stores the result in a map. tests/bpf/core.c compares the result with that of
+ * the same headers compiled for the host, and measures the time.
  */
 #include <linux/bpf.h>
 
@@ -42,7 +41,7 @@ struct {
 	__type(value, struct entry);
 } entry SEC(".maps");
 
-/* As the index of the cache. */
+/* Like the index of the cache. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -64,7 +63,7 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 
 	if (!s || !r || !e)
 		return -1;
-	/* 6.1 learns from a test for "at most" only, not from one for zero */
+	/* Linux 6.1 learns only from a test for "at most", not from one for zero */
 	tbg_keep(last);
 	if (last >= TBG_REQ_MAX)
 		return -1;
@@ -76,7 +75,7 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 	r->why = tbg_request_parse(&s->head, &s->scan, len, &r->req);
 	if (r->why || depth == 1)
 		return r->why;
-	/* as wire, whose steps are functions: what was found is read again */
+	/* as in wire, whose steps are functions: results are read again */
 	asm volatile("" ::: "memory");
 	r->why = tbg_path_load(&s->head, r->req.path_off, r->req.path_len, &s->path);
 	if (r->why)
@@ -84,7 +83,7 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 	tbg_key_make(e->key, e->vhost, &s->path, r->req.path_len, &r->key);
 	if (depth == 2)
 		return 0;
-	key = r->key;	/* 6.1 takes map keys from the stack only */
+	key = r->key;	/* Linux 6.1 takes map keys only from the stack */
 	found = bpf_map_lookup_elem(&paths, &key);
 	r->found = found && found->path_len == r->req.path_len &&
 		   tbg_path_equal(&s->path, found->path, r->req.path_len);
@@ -97,7 +96,7 @@ static __attribute__((always_inline)) int run(struct __sk_buff *skb, int depth)
 	return 0;
 }
 
-/* What the others include and is not theirs: copying the request. */
+/* Copies the request, which the other programs do, too: their cost without it is their own. */
 SEC("tc")
 int core_copy(struct __sk_buff *skb)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The core in BPF (core.bpf.c, BPF_PROG_TEST_RUN) against the same headers
- * compiled here, on the seeds of the fuzzers and all their beginnings. Prints
- * what a request costs; judges no time. Needs root. Attaches nothing.
+ * Compares the core in BPF (core.bpf.c, BPF_PROG_TEST_RUN) with the same headers
+ * compiled here, on the seeds of the fuzzers and all prefixes of them. Prints the cost
+ * of a request, but accepts any time. Needs root. Attaches nothing.
  */
 #include "ktap.h"
 
@@ -21,11 +21,11 @@
 #include "core.h"
 #include "core.skel.h"
 
-#define CORPUS	"../fuzz/corpus/request"	/* beside an installed program's folder */
-#define ROUND_NS 200000	/* of a measurement, */
-#define ROUNDS	100	/* of which the quickest counts */
+#define CORPUS	"../fuzz/corpus/request"	/* in the folder of an installed program */
+#define ROUND_NS 200000	/* duration of a measurement, */
+#define ROUNDS	100	/* of which the fastest counts */
 #define ETAG	"\"5f3-1a2b\""
-#define ETH_MIN	14	/* BPF_PROG_TEST_RUN wants an Ethernet header */
+#define ETH_MIN	14	/* BPF_PROG_TEST_RUN requires an Ethernet header */
 
 static struct tbg_core *skel;
 static const struct entry entry = {
@@ -37,7 +37,7 @@ static const struct entry entry = {
 	.modified_s = 784111777,	/* Sun, 06 Nov 1994 08:49:37 GMT */
 };
 
-/* An emulator's nanoseconds are no figures; the parts of core_full are for them alone. */
+/* Times in an emulator are meaningless; core_full is not measured in parts there. */
 static bool emulated(void)
 {
 	const char *where = getenv("TBG_WHERE");
@@ -45,7 +45,7 @@ static bool emulated(void)
 	return where && !strncmp(where, "vm", 2);
 }
 
-/* Loads once; NULL, or why not. */
+/* Loads once. Returns NULL, or the error. */
 static const char *load(void)
 {
 	__u32 zero = 0;
@@ -70,7 +70,7 @@ static const char *load(void)
 	return NULL;
 }
 
-/* ns per run, or -1. */
+/* Returns ns per run, or -1. */
 static int run(struct bpf_program *prog, const void *req, size_t len,
 	       unsigned int repeat, struct result *ret)
 {
@@ -111,7 +111,7 @@ static void expect(const void *req, size_t len, struct result *ret)
 					    entry.variants);
 }
 
-/* The folder of the seeds, from wherever this runs: the repository's, or the installed one. */
+/* Returns the folder of the seeds: the repository's, or the installed one. */
 static const char *corpus_find(void)
 {
 	static char path[512];
@@ -127,7 +127,7 @@ static const char *corpus_find(void)
 	return path;
 }
 
-/* Calls fn with each seed; their number. */
+/* Calls fn with each seed. Returns their number. */
 static unsigned int seeds(void (*fn)(const char *name, const uint8_t *b, size_t len))
 {
 	const char *corpus = corpus_find();
@@ -157,7 +157,7 @@ static unsigned int seeds(void (*fn)(const char *name, const uint8_t *b, size_t 
 	return nr;
 }
 
-/* Puts what the request asks for into the index; it is there: 1. */
+/* Puts the request's path into the index. Returns 1 on success. */
 static int publish(const uint8_t *b, size_t len)
 {
 	struct tbg_entry e = { 0 };
@@ -187,7 +187,7 @@ static void agree(const char *name, const uint8_t *b, size_t len)
 	}
 }
 
-/* The least of several: whoever else uses the machine only ever adds. */
+/* Returns the minimum of several measurements: other load can only increase it. */
 static int cost(struct bpf_program *prog, const void *req, size_t len,
 		struct result *ret)
 {

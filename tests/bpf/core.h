@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What core.c puts into the maps of core.bpf.c, and finds there. Included after
- * the core's own headers.
+ * The values in the maps of core.bpf.c, which core.c writes and reads. Included after
+ * the core's headers.
  */
 #ifndef TBG_TESTS_BPF_CORE_H
 #define TBG_TESTS_BPF_CORE_H
@@ -10,7 +10,7 @@ struct result {
 	__u32 why;
 	__u32 status;
 	__u32 encoding;
-	__u32 found;	/* under the key, that path */
+	__u32 found;	/* that path is in the index under the key */
 	struct tbg_req req;
 	struct tbg_key key;
 };

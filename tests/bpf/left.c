@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What dead daemons left on interfaces: asked about once for each of them, and
- * taken off in an order that lets no false byte out. Programs and interfaces are
- * real, the flows played here. Needs root.
+ * Programs that dead daemons left on interfaces: the user is asked once per daemon, and
+ * they are removed in an order that sends no wrong byte. Programs and interfaces are
+ * real, flows are simulated. Needs root.
  */
 #include "ktap.h"
 
@@ -49,7 +49,7 @@ static bool needed(int flows_fd, uint64_t now_ns)
 	return answer;
 }
 
-/* The programs of a daemon without its descriptors, which is what makes it dead. */
+/* Attaches the programs of a daemon and closes their descriptors, as if it had died. */
 static bool daemon_make(int ret[TBG_HOOK_NR])
 {
 	static const struct bpf_insn pass[] = {
@@ -71,7 +71,7 @@ static bool daemon_make(int ret[TBG_HOOK_NR])
 	return true;
 }
 
-/* Two daemons have died, each of which was on lo and v0. */
+/* Two daemons have died, each attached to lo and v0. */
 static bool daemons_die(void)
 {
 	static const char *const names[] = { "lo", "v0" };
@@ -94,10 +94,10 @@ static bool daemons_die(void)
 }
 
 /*
- * All of one daemon's stay or go at once: its flows, read again, may say something
- * else. What is sent is translated to the last: an answer with the socket's own
- * numbers would be other bytes of the client's stream, while what comes in with the
- * client's acknowledges what the socket has not sent, and is dropped.
+ * Either all programs of a daemon stay or all are removed, even if its flows change
+ * meanwhile. Egress is removed last: an answer with the socket's own numbers would
+ * insert wrong bytes into the client's stream, while an ingress segment with the
+ * client's numbers acknowledges bytes that the socket has not sent, and is dropped.
  */
 KTAP_TEST(t_dead_daemons_are_asked_about_once_and_sending_goes_last)
 {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Connections without a socket as a state machine (RFC 9293 3.10.7): random segments by
- * BPF_PROG_TEST_RUN, and a small model that tells before each one what may come of it and
- * what the connection is then. No two bytes of the stream that leave for one number differ.
- * Needs root. Attaches nothing.
+ * BPF_PROG_TEST_RUN, and a small model that predicts the possible outcomes of each
+ * segment and the state after it. Two segments never carry different bytes for the same
+ * sequence number. Needs root. Attaches nothing.
  *
- *	TBG_SEGMENTS=3000000	segments in all
- *	TBG_SEED=7		repeats a run
+ * TBG_SEGMENTS=3000000 total number of segments
+ * TBG_SEED=7 repeats a run
  */
 #define PEER_LATE
 #include "peer.h"
 
 #include <sched.h>
 
-#define EACH 40			/* segments to a connection, or until it is over */
-#define WINDOW 500		/* field of either side, by 7 bits */
+#define EACH 40			/* segments per connection, unless it ends earlier */
+#define WINDOW 500		/* window field of both sides; scaled by 7 bits */
 #define STREAM 65536
 #define CLOSE "Connection: close\r\n"
 
-/* What may come of a segment. */
+/* Possible outcomes of a segment. */
 enum { UP = 1, DROP = 2, ACK = 4, FIN = 8, RST = 16, DATA = 32 };
 
 static const char *const outcomes[] = { "up", "dropped", "acknowledged", "FIN", "RST", "data" };
@@ -37,7 +37,8 @@ static const struct {
 };
 
 struct model {
-	bool there, timed, lossy, unsure;	/* unsure: of what repeats change, time decides */
+	/* unsure: the outcome depends on the time of a retransmission */
+	bool there, timed, lossy, unsure;
 	int state;
 	uint32_t iss, rcv, snd, acked, recent, dups;
 	uint32_t req_seq, req_len, seq, len;	/* the last exchange */
@@ -48,7 +49,7 @@ struct model {
 struct seg {
 	uint8_t flags;
 	uint32_t seq, ack, tsval, len;
-	int payload;			/* in payloads, or -1 */
+	int payload;			/* index into payloads, or -1 */
 };
 
 static struct model m;
@@ -108,7 +109,7 @@ static int on_syn(const struct seg *g)
 static int on_rst(const struct seg *g)
 {
 	bool behind_fin = g->seq + 1 == m.rcv && has_closed() && m.state != TBG_TCB_FIN_WAIT;
-	/* what all segments of a reply but the last acknowledge */
+	/* all segments of a reply except the last one acknowledge this */
 	bool of_reply = g->seq == m.req_seq && m.acked - m.seq < m.len;
 
 	if (g->seq == m.rcv || behind_fin || of_reply) {
@@ -132,7 +133,7 @@ static int on_fin(const struct seg *g)
 	return g->ack != next() && m.state != TBG_TCB_FIN_WAIT ? FIN : ACK;
 }
 
-/* The last reply again, or time says that it is on its way. */
+/* The last reply is repeated, unless it was sent very recently. */
 static int repeat(void)
 {
 	m.unsure = true;
@@ -171,7 +172,7 @@ static int on_bare(const struct seg *g)
 	return g->seq == m.rcv || (g->seq + 1 == m.rcv && has_closed()) ? on_fin(g) : ACK;
 }
 
-/* Data behind our FIN is taken and thrown away. */
+/* Data after our FIN is accepted and discarded. */
 static int on_late_data(const struct seg *g)
 {
 	uint32_t end = g->seq + g->len;
@@ -188,7 +189,7 @@ static int on_late_data(const struct seg *g)
 	return ACK;
 }
 
-/* In order, but not for wire: nobody listens here, so that it gets the end. */
+/* In order, but not for wire. No socket listens here, so the connection is closed. */
 static int on_miss(const struct seg *g)
 {
 	m.state = g->flags & TH_FIN ? TBG_TCB_LAST_ACK : TBG_TCB_FIN_WAIT;
@@ -245,7 +246,7 @@ static int predict(const struct seg *g)
 	return g->len ? on_payload(g) : on_bare(g);
 }
 
-/* --- what is ------------------------------------------------------------- */
+/* --- comparison ----------------------------------------------------------- */
 
 static int outcome_of(struct frame *f, const struct peer *p, int verdict)
 {
@@ -262,7 +263,7 @@ static int outcome_of(struct frame *f, const struct peer *p, int verdict)
 	return len ? DATA : flags & TH_RST ? RST : flags & TH_FIN ? FIN : ACK;
 }
 
-/* What is wrong with a segment that wire has sent. */
+/* Returns what is wrong with a segment that wire has sent. */
 static const char *fault_of(struct frame *f, const struct peer *p, int outcome)
 {
 	struct tcphdr *t = tcp_of(f, p);
@@ -292,7 +293,7 @@ static const char *fault_of(struct frame *f, const struct peer *p, int outcome)
 	return NULL;
 }
 
-/* What ends the client's repeats of a request leaves the reply to our timer. */
+/* After an event that ends the client's retransmissions, our timer must cover the reply. */
 static bool is_cared_for(const struct peer *p)
 {
 	struct tbg_tcb_key key = { .flow = key_of(p) };
@@ -302,7 +303,7 @@ static bool is_cared_for(const struct peer *p)
 	       !bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_dues), &key, &value);
 }
 
-/* How the connection itself differs from the model's. */
+/* Returns how the connection differs from the model. */
 static const char *differs(const struct peer *p)
 {
 	struct tbg_tcb_key key = { .flow = key_of(p) };
@@ -327,7 +328,7 @@ static const char *differs(const struct peer *p)
 
 /* --- segments ------------------------------------------------------------ */
 
-/* A connection that has just begun, as its birth leaves it. */
+/* Makes a connection as its birth leaves it. */
 static void begin(struct peer *p, uint32_t nr)
 {
 	struct tbg_tcb_key key;
@@ -356,7 +357,7 @@ static void begin(struct peer *p, uint32_t nr)
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_tcbs), &key, &t, 0);
 }
 
-/* Nothing is left of it, whatever it is now. */
+/* Removes the connection in any state. */
 static void end(const struct peer *p)
 {
 	struct tbg_tcb_key key = { .flow = key_of(p) };
@@ -412,7 +413,7 @@ static const char *text_of(int set, char ret[80])
 	return ret;
 }
 
-/* True: as the model has it. */
+/* Sends a segment. Returns true if the result matches the model. */
 static bool one(const struct peer *p, const struct seg *g)
 {
 	struct model was = m;
@@ -477,7 +478,7 @@ KTAP_TEST(t_random_segments_do_what_the_model_says)
 		KTAP_SKIP("not root");
 	if (!makes_sockets_late())
 		KTAP_SKIP("before Linux 6.9: no late sockets");
-	KTAP_CHECK(!unshare(CLONE_NEWNET));	/* nobody listens on port 80 */
+	KTAP_CHECK(!unshare(CLONE_NEWNET));	/* no socket listens on port 80 */
 	KTAP_CHECK(load());
 	seed = number_of("TBG_SEED", mono_ns());
 	random_state = seed * 2 + 1;
@@ -486,7 +487,7 @@ KTAP_TEST(t_random_segments_do_what_the_model_says)
 	reply_len = 0;
 	for (uint32_t conn = 0; done < nr; conn++) {
 		begin(&p, conn);
-		if (!reply_len) {	/* as long as all are */
+		if (!reply_len) {	/* the same length for all */
 			struct frame f;
 			unsigned char o[12];
 

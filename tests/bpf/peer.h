@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A simulated connection for the tests of the wire programs by
- * BPF_PROG_TEST_RUN: crafted frames of either end, objects in the cache, and
- * what must be true of a reply. The files of a test program share what is loaded: where
- * the kernel is emulated, the verifier needs ten seconds for it.
+ * A simulated connection for the tests of the wire programs by BPF_PROG_TEST_RUN:
+ * frames of both ends, objects in the cache, and checks of replies. The files of a test
+ * program share the loaded programs: in an emulated kernel, the verifier takes ten
+ * seconds.
  */
 #ifndef TBG_TESTS_BPF_PEER_H
 #define TBG_TESTS_BPF_PEER_H
@@ -57,11 +57,11 @@ KTAP_SHARED struct tbg_conn_word *conns;
 KTAP_SHARED unsigned char *blobs_2k, *blobs_68k;
 KTAP_SHARED uint16_t peer_port = 20000;		/* of the next client */
 
-/* One side of the simulated connection. */
+/* A client, and the server's socket. */
 struct peer {
 	bool v6, ts, sack;
 	uint16_t port;
-	uint32_t isn;			/* added to both ISNs */
+	uint32_t isn;			/* added to both initial sequence numbers */
 	uint32_t seq, ack;		/* the client's next numbers */
 	uint32_t kseq, kack;		/* the socket's */
 	uint32_t tsval, ktsval;
@@ -69,7 +69,7 @@ struct peer {
 	uint16_t mss;			/* 0: 1460 */
 };
 
-/* A frame and what is in it. */
+/* A frame and its length. */
 struct frame {
 	unsigned char b[20000];
 	unsigned int len;
@@ -158,10 +158,10 @@ static bool load(void)
 		KTAP_CHECK(load());					\
 	} while (0)
 
-/* And /a in the cache, whichever tests have run before. */
+/* Also publishes /a, independent of earlier tests. */
 #define NEED_A()	do { NEED_BPF(); publish("/a", 1, 7, 'a', 1000); } while (0)
 
-/* Sum over the CPUs of the counter at that offset of their stats. */
+/* Returns the sum over all CPUs of the counter at that offset of their stats. */
 static uint64_t stat_at(size_t off)
 {
 	int cpus = libbpf_num_possible_cpus();
@@ -182,7 +182,7 @@ static uint64_t counted(enum tbg_why why)
 	return stat_at(offsetof(struct tbg_stats, why) + why * sizeof(uint64_t));
 }
 
-/* The partial sums of a blob of this many bytes. */
+/* Computes the partial sums of a blob of this many bytes. */
 static void blob_sums(struct tbg_blob *b, uint32_t bytes, uint32_t data_len)
 {
 	uint16_t *sums = (uint16_t *)(b->data + TBG_BLOB_ROOM(bytes));
@@ -191,7 +191,7 @@ static void blob_sums(struct tbg_blob *b, uint32_t bytes, uint32_t data_len)
 		sums[at / TBG_SUM_STRIDE] = tbg_csum_bytes(b->data, at);
 }
 
-/* Sums of a blob's parts, and the entry of a text that leads to it. */
+/* Computes the sums of a blob's parts, and makes the index entry of a text. */
 static void entry_put(struct tbg_entry *e, struct tbg_blob *b, uint32_t bytes,
 		      const char *text)
 {
@@ -215,8 +215,8 @@ static void entry_put(struct tbg_entry *e, struct tbg_blob *b, uint32_t bytes,
 }
 
 /*
- * Publishes path with a head of our own making in slot of the 2K class, or of
- * the 68K class where that is too small. fill 0: no byte like its neighbours.
+ * Publishes path with a simple head in a slot of the 2K class, or of the 68K class if
+ * it is too large. fill 0: each byte differs from its neighbours.
  */
 static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
 		    unsigned int body)
@@ -251,8 +251,8 @@ static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
 }
 
 /*
- * The same as an upstream's answer to a URI, in the 2K class: with a Date of its
- * own, and an Age of this many digits that was 0 at born_ns. The 304 ends in it.
+ * Publishes an upstream's response to a URI, in the 2K class: with its own Date, and an
+ * Age of this many digits that was 0 at born_ns. Its 304 ends with Age.
  */
 __attribute__((unused))
 static void publish_aged(const char *uri, uint32_t slot, uint32_t gen,
@@ -326,7 +326,7 @@ static uint16_t tcp_sum(const struct frame *f, bool v6)
 	return tbg_csum_fold(sum);
 }
 
-/* A segment of either direction, checksums right. */
+/* Makes a segment in either direction with correct checksums. */
 static void segment(struct frame *f, const struct peer *p, bool from_client,
 		    uint8_t flags, uint32_t seq, uint32_t ack,
 		    const void *opt, unsigned int opt_len, const void *data,
@@ -388,7 +388,7 @@ static unsigned int ts_opt(unsigned char *o, uint32_t val, uint32_t ecr)
 	return 12;
 }
 
-/* Runs a program on f in place; returns its verdict. */
+/* Runs a program on f in place. Returns its verdict. */
 static int run(struct bpf_program *prog, struct frame *f)
 {
 	unsigned char out[sizeof(f->b)];
@@ -414,7 +414,10 @@ static int egress(struct frame *f)
 	return run(bpf->progs.tbg_egress, f);
 }
 
-/* What the daemon asks of a reply's rest: TBG_TAKE_BACK_*; *y has the answer. */
+/*
+ * Asks as the daemon does for the rest of a reply. Returns TBG_TAKE_BACK_*; *y has the
+ * answer.
+ */
 __attribute__((unused))
 static int take_back_ask(struct tbg_take_back *y)
 {
@@ -427,7 +430,7 @@ static int take_back_ask(struct tbg_take_back *y)
 	return verdict;
 }
 
-/* What the daemon does to have the rest of a reply; 1, and *ret is that. */
+/* Takes the rest of a reply back, as the daemon does. Returns 1 with *ret. */
 __attribute__((unused))
 static int take_back(const struct peer *p, uint32_t written, struct tbg_take_back *ret)
 {
@@ -467,7 +470,7 @@ static uint32_t now_ms(void)
 }
 
 #ifndef PEER_LATE
-/* The handshake, as far as the programs see it. */
+/* The handshake as the programs see it. */
 static void handshake(struct peer *p)
 {
 	unsigned char o[40];
@@ -513,7 +516,7 @@ static struct peer peer_new(bool v6, bool ts)
 	return p;
 }
 
-/* A segment of the client with payload and the usual options. */
+/* Makes a segment of the client with payload and the usual options. */
 static void client(struct frame *f, struct peer *p, uint8_t flags,
 		   const char *data)
 {
@@ -525,7 +528,10 @@ static void client(struct frame *f, struct peer *p, uint8_t flags,
 
 #define REQ(path) "GET " path " HTTP/1.1\r\nHost: example.org\r\n\r\n"
 
-/* The reply in f: whole, checksummed, in order. Moves the client on. */
+/*
+ * Checks that the reply in f is complete, in order and has correct checksums. Advances
+ * the client.
+ */
 static const char *reply_fault(struct frame *f, struct peer *p,
 			       uint32_t req_len)
 {
@@ -612,7 +618,7 @@ static bool hit(struct peer *p, const char *req, const char *status, char fill,
 	return true;
 }
 
-/* Whether a client segment goes up for exactly this reason, unchanged. */
+/* Returns whether a client segment is passed up unchanged, for exactly this reason. */
 __attribute__((unused))
 static bool passes(struct peer *p, uint8_t flags, const char *data,
 		   enum tbg_why why)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a tier's programs call, against kernel/requirements: `toboggan probe` says
- * that a tier can be on by the lines that name it.
+ * Compares the kernel functions that a tier's programs call with kernel/requirements:
+ * `toboggan probe` uses its lines to decide whether a tier can be on.
  */
 #ifndef TBG_TESTS_BPF_REQUIRES_H
 #define TBG_TESTS_BPF_REQUIRES_H
@@ -40,7 +40,7 @@ static bool requires_calls(const struct bpf_object *o, const char *helper)
 	return false;
 }
 
-/* Helpers of lines that leave the tier out although its programs call them. */
+/* Returns the number of helpers whose lines omit the tier although its programs call them. */
 static unsigned int requires_left_out(const struct bpf_object *o, const char *tier)
 {
 	char copy[sizeof(requires_table)], *rest = copy, *line;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Replies of several segments (BPF_PROG_TEST_RUN): how they are cut, what each
- * segment says, which are sent again after a loss, and what is given to the
- * socket. Clones leave by the loopback device of a namespace of our own, where
- * a packet socket catches them. Needs root. Attaches nothing.
+ * Replies of several segments (BPF_PROG_TEST_RUN): how they are cut, the headers of
+ * each segment, which ones are sent again after a loss, and what is given to the
+ * socket. Clones leave by the loopback device of a separate namespace, where a packet
+ * socket receives them. Needs root. Attaches nothing.
  */
 #include "peer.h"
 
@@ -15,7 +15,7 @@
 
 #define SEGS 16
 
-/* What one ingress sent: the clones, then the segment in place. */
+/* The result of one ingress run: the clones, then the segment in place. */
 struct burst {
 	struct frame f[SEGS];
 	unsigned int nr;
@@ -34,7 +34,7 @@ static bool sniff(void)
 
 	if (sniffer >= 0)
 		return true;
-	/* clones are sent, and caught, before the run returns */
+	/* stay on one CPU: clones are then sent and received before the run returns */
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
 	sched_setaffinity(0, sizeof(one), &one);
@@ -52,7 +52,7 @@ static bool sniff(void)
 		KTAP_CHECK(sniff()); \
 	} while (0)
 
-/* The frames that have left since the last call, into burst. */
+/* Reads the frames sent since the last call into burst. */
 static void caught(const struct peer *p)
 {
 	struct sockaddr_ll from;
@@ -110,8 +110,8 @@ static void acknowledge(struct peer *p, uint32_t ack, const uint32_t (*sack)[2],
 }
 
 /*
- * The same, so soon after the last repeat that what was sent then is still on
- * its way: on a slow machine that takes some tries.
+ * As acknowledge(), so soon after the last repetition that its segments still count as
+ * in flight. On a slow machine this takes several attempts.
  */
 static bool acknowledge_soon(struct peer *p, uint32_t ack, const uint32_t (*sack)[2],
 			     unsigned int nr)
@@ -135,7 +135,7 @@ static bool acknowledge_soon(struct peer *p, uint32_t ack, const uint32_t (*sack
 	return false;
 }
 
-/* The response that path has to have, Date included. */
+/* Makes the response expected for the path, Date included. */
 static unsigned int expected(char *ret, unsigned int body, unsigned int second)
 {
 	unsigned int n = sprintf(ret, "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:%02u:%02u GMT\r\n"
@@ -152,8 +152,8 @@ static char want[70000];
 static unsigned int want_len;
 
 /*
- * What is wrong with burst as the segments that mask names of a reply that
- * begins at seq, cut to seg bytes; req_len bytes were asked with at req_seq.
+ * Checks that burst consists of the segments named by mask, of a reply that begins at
+ * seq and is cut to seg bytes. The request had req_len bytes at req_seq.
  */
 static const char *burst_fault(const struct peer *p, uint32_t seq, unsigned int seg,
 			       uint32_t mask, uint32_t req_seq, uint32_t req_len)
@@ -214,7 +214,7 @@ static struct peer peer_mss(bool v6, bool ts, uint16_t mss)
 	return p;
 }
 
-/* The flow goes, its slot is free again. */
+/* Removes the flow and frees its slot. */
 static void bury(const struct peer *p)
 {
 	struct tbg_flow_key k = key_of(p);
@@ -308,7 +308,7 @@ KTAP_TEST(t_a_reply_longer_than_what_may_be_owed_passes)
 	}
 }
 
-/* A reply of five segments of 1448 bytes to p, none of them acknowledged. */
+/* A reply to p of five segments with 1448 bytes each, none of them acknowledged. */
 #define FIVE(p)								\
 	uint32_t seq = (p).ack, req = (p).seq, len = strlen(REQ("/f"));	\
 	publish("/f", 10, 1, 0, 7000);					\
@@ -324,13 +324,13 @@ KTAP_TEST(t_request_again_brings_all_that_is_missing)
 	for (int v6 = 0; v6 < 2; v6++) {
 		struct peer p = peer_mss(v6, true, v6 ? 1440 + 20 : 1460);
 		FIVE(p);
-		/* two have come, and were acknowledged; the tail was lost */
+		/* two segments were acknowledged; the rest was lost */
 		p.seq = req + len;
 		acknowledge(&p, seq + 2 * 1448, NULL, 0);
 		KTAP_EQ(burst.verdict, SHOT);
 		p.seq = req;
 		p.ack = seq + 2 * 1448;
-		/* three seconds later, the object replaced */
+		/* three seconds later, with a new object */
 		set_clock(DATE_0 + 3);
 		publish("/f", 11, 2, 'x', 7000);
 		uint64_t bytes = stat_at(offsetof(struct tbg_stats, wire_bytes));
@@ -349,22 +349,22 @@ KTAP_TEST(t_holes_below_a_sack_are_filled_at_once)
 	struct tbg_flow flow;
 	FIVE(p);
 	p.seq = req + len;
-	/* the second and the last are missing, the last not known to be */
+	/* the second and the last are missing, but the last is not known to be lost */
 	uint32_t sack[1][2] = { { seq + 2 * 1448, seq + 4 * 1448 } };
 	acknowledge(&p, seq + 1448, sack, 1);
 	BURST(&p, seq, 1448, 0x02, req, len);
 	KTAP_CHECK(flow_of(&p, &flow));
 	KTAP_CHECK(flow.flags & TBG_FLOW_LEFT);
 	KTAP_EQ(flow.acked, seq + 1448);
-	/* the same again a moment later: it is on its way */
+	/* the same again shortly afterwards: it is in flight */
 	KTAP_CHECK(acknowledge_soon(&p, seq + 1448, sack, 1));
 	KTAP_EQ(burst.nr, 0);
-	/* another hole in between is not */
+	/* a new hole between them is not */
 	uint32_t two[2][2] = { { seq + 4 * 1448, seq + want_len },
 			       { seq + 2 * 1448, seq + 3 * 1448 } };
 	KTAP_CHECK(acknowledge_soon(&p, seq + 1448, two, 2));
 	BURST(&p, seq, 1448, 0x08, req, len);
-	/* and after a while the first one once more */
+	/* and after some time the first one again */
 	usleep(210000);
 	acknowledge(&p, seq + 1448, two, 2);
 	BURST(&p, seq, 1448, 0x0a, req, len);
@@ -381,7 +381,7 @@ KTAP_TEST(t_a_duplicate_report_asks_for_nothing)
 	acknowledge(&p, seq + 2 * 1448, dsack, 1);
 	KTAP_EQ(burst.verdict, PASS);
 	KTAP_EQ(burst.nr, 0);
-	/* nor does it show a loss */
+	/* and it does not indicate a loss */
 	KTAP_CHECK(flow_of(&p, &flow));
 	KTAP_CHECK(!(flow.flags & TBG_FLOW_LEFT));
 }
@@ -428,7 +428,7 @@ KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
 	p.seq += len;
 	acknowledge(&p, seq + 1448, NULL, 0);
 	KTAP_EQ(burst.verdict, SHOT);
-	/* not while the socket has bytes that it has not sent */
+	/* not while the socket has unsent bytes */
 	KTAP_EQ(take_back(&p, 10, &y), 0);
 	KTAP_EQ(take_back(&p, 0, &y), 1);
 	KTAP_EQ(y.len, want_len - 1448);
@@ -436,19 +436,19 @@ KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
 	KTAP_EQ(y.last.date_s, DATE_0);
 	KTAP_EQ(take_back(&p, 0, &y), 0);
 	KTAP_EQ(conns[flow.slot].sent_ms, 0);
-	/* an acknowledgement of what the socket is only about to send */
+	/* an acknowledgement of bytes that the socket will send next */
 	unsigned int n = ts_opt(o, ++p.tsval, p.ktsval);
 	segment(&f, &p, true, TH_ACK, p.seq, seq + want_len, o, n, "", 0);
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq);
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
-	/* not of what is more than any reply: the socket doesn't believe it */
+	/* not beyond the end of the reply: the socket would not accept it */
 	n = ts_opt(o, ++p.tsval, p.ktsval);
 	segment(&f, &p, true, TH_ACK, p.seq, seq + 1448 + (1 << 20), o, n, "", 0);
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq + (1 << 20));
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
-	/* it sends: that is where the reply stood, and the request is answered */
+	/* the socket sends the reply at the same place, and the request is acknowledged */
 	n = ts_opt(o, p.ktsval, p.tsval);
 	segment(&f, &p, false, TH_ACK | TH_PUSH, p.kseq, p.kack, o, n, want + 1448,
 		1448);
@@ -456,14 +456,14 @@ KTAP_TEST(t_what_is_not_acknowledged_is_given_to_the_socket)
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), seq + 1448);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), req + len);
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
-	/* and its acknowledgement is the socket's */
+	/* and its acknowledgement is passed to the socket */
 	n = ts_opt(o, ++p.tsval, p.ktsval);
 	segment(&f, &p, true, TH_ACK, p.seq, seq + 2 * 1448, o, n, "", 0);
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq + 1448);
 }
 
-/* Bytes of the socket behind the reply: it can't be written after them. */
+/* The socket has sent bytes after the reply, so the reply cannot be inserted before them. */
 KTAP_TEST(t_a_reply_that_the_socket_has_sent_past_is_not_given_to_it)
 {
 	unsigned char o[12];
@@ -479,7 +479,7 @@ KTAP_TEST(t_a_reply_that_the_socket_has_sent_past_is_not_given_to_it)
 	KTAP_EQ(take_back(&p, 5, &y), 0);
 }
 
-/* A path that takes less than it did makes more segments of it than one repeats. */
+/* A smaller path MTU may need more segments than can be repeated. */
 KTAP_TEST(t_a_reply_of_too_many_segments_is_not_repeated_in_part)
 {
 	struct tbg_flow flow;
@@ -510,7 +510,7 @@ KTAP_TEST(t_a_reply_of_too_many_segments_is_not_repeated_in_part)
 		ask(&p, REQ("/t"));
 		KTAP_EQ(burst.nr, 0);
 		KTAP_CHECK(flow_of(&p, &flow));
-		/* the socket's, or nobody's where that has sent past it */
+		/* passed to the socket, or dropped if that has sent more */
 		KTAP_EQ(burst.verdict, past ? PASS : SHOT);
 		KTAP_EQ(!!(flow.flags & TBG_FLOW_RST), past);
 		bury(&p);

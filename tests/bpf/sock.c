@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The sock tier's programs: that this kernel's verifier takes them, and at what
- * cost, since a kernel under emulation has to load them too. What they do needs
- * sockets, and is tested in net/sock/t_sock.py. Needs root. Attaches nothing.
+ * Whether this kernel's verifier accepts the programs of the sock tier, and at what
+ * cost; emulated kernels must load them, too. Their behaviour needs sockets and is
+ * tested in net/sock/t_sock.py. Needs root. Attaches nothing.
  */
 #include "ktap.h"
 #include "requires.h"
@@ -16,9 +16,9 @@
 #include "bpf/sock.skel.h"
 
 /*
- * Verified instructions, of a million. The grammar and the lookup, which are
- * wire's too, are all but 3,000 of the verdict's: 145,000 on 6.1, 197,000 on
- * 6.12, 184,000 on 6.18, 194,000 on 7.2.
+ * Verified instructions, of at most a million. All but 3,000 of the verdict program's
+ * are grammar and lookup, which wire shares: 145,000 on 6.1, 197,000 on 6.12, 184,000
+ * on 6.18, 194,000 on 7.2.
  */
 #define VERDICT_MAX 900000
 #define OTHERS_MAX  20000

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The sweeper against BPF: flows that are replaced, or come back to life,
- * between its reading and its deleting, and silent ones whose sockets are there.
- * Maps are real, and what the sweeper asks; the rest of BPF is played here. Needs root.
+ * The sweeper with BPF maps: flows that are replaced or become active again between its
+ * read and its delete, and silent ones whose sockets still exist. Maps and the
+ * sweeper's questions are real, the other BPF programs are simulated. Needs root.
  */
 #include "ktap.h"
 
@@ -19,7 +19,7 @@
 
 static void (*meanwhile)(void);
 
-/* What the sweeper reads is old when it gets it. */
+/* The sweeper's data is outdated when it receives it. */
 static int read_batch(int fd, void *in, void *out, void *keys, void *values,
 		      __u32 *nr, const struct bpf_map_batch_opts *opts)
 {
@@ -31,10 +31,10 @@ static int read_batch(int fd, void *in, void *out, void *keys, void *values,
 	return err;
 }
 
-static uint8_t *asked;		/* by remote port: how often, if that is counted */
+static uint8_t *asked;		/* number of questions by remote port, if counted */
 static struct tbg_translate_bpf *bpf;
 
-/* A socket for each, or what the program finds. */
+/* Answers with a socket for each flow, or with the program's result. */
 static int ask(int fd, struct bpf_test_run_opts *opts)
 {
 	const struct tbg_flow_key *key = (void *)((char *)opts->data_in + 14);
@@ -109,7 +109,7 @@ static bool get(struct tbg_flow *ret)
 	return !bpf_map_lookup_elem(flows.flows_fd, &key, ret);
 }
 
-/* As tbg_embryo_synack() and tbg_flow_born() do when a port is used again. */
+/* As tbg_embryo_synack() and tbg_flow_born() do when a port is reused. */
 static void replace(void)
 {
 	struct tbg_flow f;
@@ -128,7 +128,7 @@ static void revive(void)
 	put(f.slot, f.flags, NOW);
 }
 
-/* Whether each slot that no flow has is in the pool exactly once. */
+/* Returns whether each slot without a flow is in the pool exactly once. */
 static bool slots_are_right(uint32_t used)
 {
 	unsigned int seen[SLOTS] = {};
@@ -156,7 +156,7 @@ KTAP_TEST(t_closed_flow_is_buried)
 	unmake();
 }
 
-/* How long a closed flow is needed: by its deltas, and while it is held. */
+/* How long a closed flow is kept: depends on its deltas, and on who closed first. */
 KTAP_TEST(t_spent_flow_goes_sooner_than_one_in_time_wait)
 {
 	static const uint64_t s = 1000000000ull;
@@ -170,7 +170,7 @@ KTAP_TEST(t_spent_flow_goes_sooner_than_one_in_time_wait)
 	f.out_delta = 1;
 	KTAP_CHECK(!is_dead(&flows, &f, NOW));
 	KTAP_CHECK(is_dead(&flows, &f, NOW + 120 * s));
-	/* the client closed first, and has the FIN or not */
+	/* the client closed first; its FIN is acknowledged or not */
 	f.flags |= TBG_FLOW_FIN_IN | TBG_FLOW_LAST;
 	f.iss = 100;
 	f.sent = 11;
@@ -185,7 +185,7 @@ KTAP_TEST(t_spent_flow_goes_sooner_than_one_in_time_wait)
 	unmake();
 }
 
-/* How long a flow with deltas is waited for by a daemon that ends. */
+/* How long a daemon that ends waits for a flow with deltas. */
 KTAP_TEST(t_flow_is_open_until_both_sides_have_closed)
 {
 	struct tbg_flow f = { .iss = 100, .out_delta = 5, .seen_ns = NOW };
@@ -222,7 +222,7 @@ KTAP_TEST(t_flow_is_open_until_both_sides_have_closed)
 	unmake();
 }
 
-/* How long the programs of a killed daemon stay for a flow of its. */
+/* How long the programs of a killed daemon stay for one of its flows. */
 KTAP_TEST(t_flow_needs_its_programs_until_it_is_over)
 {
 	static const uint64_t s = 1000000000ull;
@@ -236,13 +236,13 @@ KTAP_TEST(t_flow_needs_its_programs_until_it_is_over)
 	f.out_delta = 5;
 	bpf_map_update_elem(flows.flows_fd, &key, &f, 0);
 	KTAP_CHECK(tbg_flows_needed(flows.flows_fd, NOW));
-	/* a socket in retransmission is silent for two minutes at most */
+	/* a socket that retransmits is silent for at most two minutes */
 	KTAP_CHECK(tbg_flows_needed(flows.flows_fd, NOW + 121 * s));
 	KTAP_CHECK(!tbg_flows_needed(flows.flows_fd, NOW + 160 * s));
 	f.flags = TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT;
 	bpf_map_update_elem(flows.flows_fd, &key, &f, 0);
 	KTAP_CHECK(!tbg_flows_needed(flows.flows_fd, NOW));
-	/* a map of another shape */
+	/* a map of another layout */
 	KTAP_CHECK(!tbg_flows_needed(flows.slots_fd, NOW));
 	unmake();
 }
@@ -287,8 +287,8 @@ static unsigned int flows_nr(void)
 }
 
 /*
- * Both ends of a connection with an address of ours, and the key of the one that was
- * not accepted. scope: the interface of one that is link-local.
+ * Makes both ends of a connection to a local address, and the key of the end that was
+ * not accepted. scope: the interface of a link-local address.
  */
 static bool connection(int family, const char *addr, uint32_t scope, int ends[2],
 		       struct tbg_flow_key *ret)
@@ -334,13 +334,16 @@ KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 		KTAP_CHECK(!bpf_map_lookup_elem(flows.flows_fd, &k, &f));
 		KTAP_CHECK(slots_are_right(f.slot));
 		KTAP_EQ(flows_nr(), 1);
-		/* a listener is no connection's socket, nor is what is elsewhere */
+		/*
+		 * a listener is not the socket of a connection, nor is one of another
+		 * address
+		 */
 		k.remote_port ^= htons(1 << 14);
 		bpf_map_update_elem(flows.flows_fd, &k, &f, 0);
 		tbg_flows_sweep(&flows, NOW);
 		KTAP_CHECK(bpf_map_lookup_elem(flows.flows_fd, &k, &f));
 		KTAP_EQ(flows_nr(), 1);
-		/* resets the one that nobody has accepted */
+		/* the reset of the end that was not accepted */
 		close(ends[0]);
 		tbg_flows_sweep(&flows, NOW);
 		KTAP_EQ(flows_nr(), 0);
@@ -349,7 +352,7 @@ KTAP_TEST(t_silent_flow_stays_while_its_socket_does)
 	}
 }
 
-/* A firewall has dropped the reset: the flow is followed on, and answered no more. */
+/* A firewall has dropped the reset: the flow is still tracked, but no longer answered. */
 KTAP_TEST(t_flow_of_a_reset_that_came_to_nothing_stays)
 {
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO, .flags = TBG_FLOW_RST };
@@ -371,7 +374,7 @@ KTAP_TEST(t_flow_of_a_reset_that_came_to_nothing_stays)
 	unmake();
 }
 
-/* Its interface's (a link-local address does it); and one is looked for without that. */
+/* Bound to an interface, as by a link-local address; the question does not name it. */
 KTAP_TEST(t_silent_flow_of_a_bound_socket_stays)
 {
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };
@@ -403,7 +406,7 @@ KTAP_TEST(t_silent_flow_of_a_bound_socket_stays)
 	unmake();
 }
 
-/* However many are silent and have their sockets, the dead behind them are found. */
+/* Silent flows with sockets, however many, do not prevent that dead ones are found. */
 KTAP_TEST(t_each_sweep_asks_for_some_of_the_silent_in_turn)
 {
 	struct tbg_flow f = { .out_delta = 5, .seen_ns = LONG_AGO };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The wire programs on crafted frames (BPF_PROG_TEST_RUN): births, answers,
- * passes and their reasons, translation in both directions, repeats. Every
- * frame that comes out is checked whole: lengths and both checksums.
- * Needs root. Attaches nothing.
+ * The wire programs on crafted frames (BPF_PROG_TEST_RUN): births, answers, passes and
+ * their reasons, translation in both directions, repetitions. Each resulting frame is
+ * checked completely, including lengths and both checksums. Needs root. Attaches
+ * nothing.
  */
 #include "peer.h"
 #include "requires.h"
@@ -25,7 +25,7 @@ KTAP_TEST(t_hit_ipv6)
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 OK\r\n", 'a', 1000));
 }
 
-/* What brought the request may be another host than the way to its client. */
+/* The request may arrive from another host than the next hop to its client. */
 KTAP_TEST(t_reply_goes_where_the_socket_s_frames_go)
 {
 	unsigned char o[12];
@@ -39,14 +39,14 @@ KTAP_TEST(t_reply_goes_where_the_socket_s_frames_go)
 		KTAP_EQ(ingress(&f), REDIRECT);
 		KTAP_CHECK(!memcmp(f.b, "\xbb\xbb\xbb\xbb\xbb\xbb\xaa\xaa\xaa\xaa\xaa\xaa", 12));
 		p.tsval++;
-		KTAP_EQ(ingress(&again), SHOT);		/* too soon: a double */
+		KTAP_EQ(ingress(&again), SHOT);		/* too soon: a duplicate */
 		usleep((TBG_AGAIN_MS + 5) * 1000);
 		client(&again, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		memset(again.b + 6, 0xcc, 6);
 		KTAP_EQ(ingress(&again), REDIRECT);
-		/* where it went was nobody: the gateway may be another by now */
+		/* sent back to where it came from: the gateway may be another host by now */
 		KTAP_CHECK(!memcmp(again.b, "\xcc\xcc\xcc\xcc\xcc\xcc\xaa\xaa\xaa\xaa\xaa\xaa", 12));
-		/* so it is, and the socket knows */
+		/* a frame of the socket confirms the new gateway */
 		p = peer_new(v6, true);
 		unsigned int n = ts_opt(o, p.ktsval, p.tsval);
 		segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
@@ -135,13 +135,13 @@ KTAP_TEST(t_idle_equation)
 		struct peer early = p;
 		KTAP_CHECK(passes(&early, TH_ACK | TH_PUSH, "GET", TBG_WHY_UNACKED));
 	}
-	/* given moved with those three bytes: undo by answering them as well */
+	/* `given` includes these three bytes: count them as answered */
 	conns[flow.slot].word = TBG_CONN_WORD(len + 3, 50);
 	p.seq += 3;
 	p.ack += 50;
 	/*
-	 * A hit; and since its request is the first to acknowledge the 50
-	 * bytes, the stack gets that acknowledgement without the request.
+	 * A hit. Its request is the first segment that acknowledges the 50 bytes, so
+	 * the stack gets that acknowledgement without the request.
 	 */
 	struct frame f;
 	uint64_t hits = counted(TBG_WHY_HIT_WIRE);
@@ -158,7 +158,7 @@ KTAP_TEST(t_idle_equation)
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.seq);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), SERVER_ISN + 1 + 50);
 	KTAP_EQ(((unsigned char *)tcp_of(&f, &p))[13], TH_ACK);
-	/* told once, that is enough */
+	/* the stack is informed only once */
 	p.seq += strlen(REQ("/a"));
 	KTAP_CHECK(flow_of(&p, &flow));
 	p.ack = flow.iss + 50 + flow.out_delta;
@@ -204,7 +204,7 @@ KTAP_TEST(t_odd_segments_pass)
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	f.b[20] = 0x20;
 	KTAP_EQ(ingress(&f), PASS);
-	/* timestamps where none were agreed, and none where they were */
+	/* timestamps although none were negotiated, and none although they were */
 	p = peer_new(false, true);
 	p.ts = false;
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_TCP_ODD));
@@ -264,7 +264,7 @@ KTAP_TEST(t_entry_and_blob_must_agree)
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/g"), TBG_WHY_BLOB));
 }
 
-/* The Age in the reply to a request; -1: it went up, or is not as it should be. */
+/* Returns the Age in the reply to a request; -1: passed up, or a wrong reply. */
 static long age_of(struct peer *p, const char *req)
 {
 	unsigned int len;
@@ -288,7 +288,7 @@ KTAP_TEST(t_age_is_told_in_as_many_digits_as_the_blob_has)
 	knob->uris = 1;
 	for (unsigned int i = 0; i < sizeof(ages) / sizeof(*ages); i++) {
 		char text[16];
-		/* half a second on: it cannot turn while we look */
+		/* 0.3 s later, so that Age does not change during the test */
 		uint64_t born = mono_ns() - ages[i] * 1000000000ull - 300000000;
 		unsigned int len = sprintf(text, "%lu", (unsigned long)ages[i]);
 		publish_aged("example.org/u?a=1", 9, 100 + i, born, len);
@@ -300,7 +300,7 @@ KTAP_TEST(t_age_is_told_in_as_many_digits_as_the_blob_has)
 	knob->uris = 0;
 }
 
-/* What was sent once is sent again, however old it is by then. */
+/* A repeated reply is identical, whatever its age. */
 KTAP_TEST(t_repeated_reply_has_the_age_of_the_first)
 {
 	struct frame first, again;
@@ -345,7 +345,7 @@ KTAP_TEST(t_uri_is_host_path_and_query)
 	KTAP_EQ(age_of(&p, REQ("/u?a=1")), 0);
 	knob->uris = 0;
 	KTAP_CHECK(passes(&q, TH_ACK | TH_PUSH, REQ("/u?a=1"), TBG_WHY_MISS));
-	/* every length around a word, up to the longest */
+	/* each length around a word boundary, up to the longest */
 	knob->uris = 1;
 	for (unsigned int n = 1; n <= TBG_URI_MAX + 1; n++) {
 		char uri[TBG_PATH_MAX + 8], req[300];
@@ -406,7 +406,7 @@ KTAP_TEST(t_hits_reach_the_log_ring)
 	bool ok = hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000);
 	knob->log = 0;
 	KTAP_CHECK(ok);
-	/* the ring's producer position has moved by one record */
+	/* the producer position of the ring buffer has advanced by one record */
 	void *ring = mmap(NULL, 4096, PROT_READ, MAP_SHARED,
 			  bpf_map__fd(bpf->maps.tbg_events), 4096);
 	KTAP_CHECK(ring != MAP_FAILED);
@@ -427,7 +427,7 @@ KTAP_TEST(t_random_frames_never_leave_their_flow)
 	for (int i = 0; i < 20000; i++) {
 		struct peer q = p;
 		client(&f, &q, TH_ACK | TH_PUSH, REQ("/a"));
-		/* anything but the tuple; the checksum is then wrong */
+		/* anything but the addresses; the checksum is then wrong */
 		for (int n = rand() % 4 + 1; n; n--) {
 			unsigned int at = 12 + rand() % (f.len - 12);
 			if (at >= 26 && at < 38)
@@ -439,7 +439,7 @@ KTAP_TEST(t_random_frames_never_leave_their_flow)
 			ktap_fail("frame %d: reply with a wrong checksum", i);
 		KTAP_CHECK(flow_of(&p, &after));
 		if (after.out_delta != before.out_delta)
-			break;	/* the mutation undid itself: a true hit */
+			break;	/* the mutation changed nothing: a real hit */
 	}
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The wire programs on crafted frames (BPF_PROG_TEST_RUN): what becomes of a connection
- * after its hits. Translation in both directions, repeats of what was lost, the ends of
- * connections, and errors by ICMP. Needs root. Attaches nothing.
+ * The wire programs on crafted frames (BPF_PROG_TEST_RUN): connections after hits.
+ * Translation in both directions, repetition of lost replies, the end of connections,
+ * and ICMP errors. Needs root. Attaches nothing.
  */
 #include "peer.h"
 
-/* After one hit: what follows in each direction is moved by the deltas. */
+/* After a hit, the deltas are applied in both directions. */
 KTAP_TEST(t_translation_after_a_hit)
 {
 	unsigned char o[40];
@@ -18,7 +18,7 @@ KTAP_TEST(t_translation_after_a_hit)
 		uint32_t seq0 = p.seq, ack0 = p.ack;
 		KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
 		uint32_t in = p.seq - seq0, out = p.ack - ack0;
-		/* a miss goes up in the socket's numbers */
+		/* a miss is passed up in the socket's numbers */
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/no"));
 		KTAP_EQ(ingress(&f), PASS);
 		KTAP_EQ(tcp_sum(&f, v6), 0xffff);
@@ -40,7 +40,10 @@ KTAP_TEST(t_translation_after_a_hit)
 	}
 }
 
-/* Made before wire's reply, sent after it: the client must not drop it. Nor the next reply. */
+/*
+ * A segment of the socket made before wire's reply but sent after it: the client must
+ * not drop it, nor the next reply.
+ */
 KTAP_TEST(t_timestamps_never_go_back)
 {
 	unsigned char o[24];
@@ -57,7 +60,7 @@ KTAP_TEST(t_timestamps_never_go_back)
 		KTAP_EQ(tcp_sum(&f, false), 0xffff);
 		memcpy(&val, (char *)tcp_of(&f, &p) + 24, 4);
 		KTAP_EQ(ntohl(val), p.ktsval);
-		/* a newer one stays as it is, and is the measure from now on */
+		/* a newer one is unchanged, and is the new minimum */
 		ts_opt(o, p.ktsval + 900, p.tsval);
 		segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
 		KTAP_EQ(egress(&f), PASS);
@@ -83,7 +86,7 @@ KTAP_TEST(t_client_sack_is_moved_and_clamped)
 	b[0] = htonl(p.ack - 10);	/* begins inside wire's bytes */
 	b[1] = htonl(p.ack + 300);
 	memcpy(o + n + 4, b, 8);
-	/* with payload, or it would be a call for the lost reply */
+	/* with payload, so that it is not taken for a request for the lost reply */
 	segment(&f, &p, true, TH_ACK, p.seq, p.ack - 500, o, n + 12, "G", 1);
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
@@ -93,7 +96,7 @@ KTAP_TEST(t_client_sack_is_moved_and_clamped)
 	KTAP_EQ(ntohl(b[1]), p.ack + 300 - out);
 }
 
-/* The first hit after a miss, of another connection on this CPU. */
+/* The first hit after a miss, on another connection on this CPU. */
 static void tell_another(void)
 {
 	struct peer p = peer_new(true, true);
@@ -112,7 +115,7 @@ static void tell_another(void)
 		ktap_note("no acknowledgement was told");
 }
 
-/* By the network, that is, while its reply is on the way: no second burst behind it. */
+/* Duplicated by the network while the reply is in flight: no second reply. */
 KTAP_TEST(t_doubled_request_is_answered_once)
 {
 	struct tbg_flow flow;
@@ -127,7 +130,7 @@ KTAP_TEST(t_doubled_request_is_answered_once)
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		KTAP_EQ(ingress(&f), REDIRECT);
 		KTAP_CHECK(flow_of(&p, &flow));
-		do {	/* until the machine takes less than that */
+		do {	/* repeated until the machine is fast enough */
 			before = counted(TBG_WHY_DOUBLED);
 			began = flow.repeat_ms = now_ms();
 			bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, &flow, 0);
@@ -139,7 +142,10 @@ KTAP_TEST(t_doubled_request_is_answered_once)
 		KTAP_EQ(counted(TBG_WHY_DOUBLED), before + 1);
 		KTAP_CHECK(flow_of(&p, &flow));
 		KTAP_CHECK(!(flow.flags & TBG_FLOW_LEFT));
-		/* the client's own, its clock gone on, however soon */
+		/*
+		 * a retransmission of the client has a newer timestamp, however soon it
+		 * comes
+		 */
 		if (!ts)
 			usleep((TBG_AGAIN_MS + 1) * 1000);
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
@@ -159,7 +165,7 @@ KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
 	/* three seconds later, after the object was replaced */
 	set_clock(784111780);
 	publish("/a", 5, 70, 'A', 1000);
-	/* nothing of what the CPU did in between may show */
+	/* other activity of the CPU must have no effect */
 	tell_another();
 	client(&again, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	KTAP_EQ(ingress(&again), REDIRECT);
@@ -174,13 +180,13 @@ KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
 	KTAP_CHECK(tcp_of(&again, &p)->ack_seq == tcp_of(&first, &p)->ack_seq);
 	KTAP_CHECK(flow_of(&p, &flow));
 	KTAP_CHECK(flow.flags & TBG_FLOW_LEFT);
-	/* merged with the next request: the lost reply all the same */
+	/* merged with the next request: the lost reply is repeated nevertheless */
 	usleep(20000);
 	client(&again, &p, TH_ACK | TH_PUSH, REQ("/a") REQ("/a"));
 	KTAP_EQ(ingress(&again), REDIRECT);
 	b = data_of(&again, &p, &len2);
 	KTAP_CHECK(len == len2 && !memcmp(a, b, len));
-	/* acknowledged: the next one is the socket's */
+	/* acknowledged: the next request is passed to the socket */
 	q = p;
 	q.seq += strlen(REQ("/a"));
 	q.ack += len;
@@ -192,7 +198,7 @@ KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
 	publish("/a", 1, 7, 'a', 1000);
 }
 
-/* A bare ACK of the stack leaves the request of a lost reply open. */
+/* A bare ACK of the stack does not acknowledge the request of a lost reply. */
 KTAP_TEST(t_stack_does_not_acknowledge_for_wire)
 {
 	unsigned char o[24];
@@ -206,7 +212,7 @@ KTAP_TEST(t_stack_does_not_acknowledge_for_wire)
 	KTAP_EQ(egress(&f), PASS);
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), was.seq);
-	/* but what has come behind a hole is where it is */
+	/* but data after a hole keeps its position */
 	memcpy(o + n, "\x01\x01\x05\x0a", 4);
 	b[0] = htonl(p.kack + 100);
 	b[1] = htonl(p.kack + 200);
@@ -218,7 +224,7 @@ KTAP_TEST(t_stack_does_not_acknowledge_for_wire)
 	memcpy(b, (char *)tcp_of(&f, &p) + 20 + n + 4, 8);
 	KTAP_EQ(ntohl(b[0]), p.seq + 100);
 	KTAP_EQ(ntohl(b[1]), p.seq + 200);
-	/* once the reply is acknowledged, so is the request */
+	/* after the reply is acknowledged, the request is, too */
 	client(&f, &p, TH_ACK, "");
 	KTAP_EQ(ingress(&f), SHOT);
 	segment(&f, &p, false, TH_ACK, p.kseq, p.kack, o, n, "", 0);
@@ -247,13 +253,13 @@ KTAP_TEST(t_only_acks_of_wire_bytes_stop_here)
 	struct frame f;
 	NEED_A();
 	struct peer p = peer_new(false, true);
-	/* before any hit: a keepalive answer gets through */
+	/* before any hit, a keepalive answer is passed up */
 	client(&f, &p, TH_ACK, "");
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
 	client(&f, &p, TH_ACK, "");
 	KTAP_EQ(ingress(&f), SHOT);
-	/* the same again says nothing new about wire: a keepalive answer */
+	/* the same segment again has no news for wire: a keepalive answer */
 	client(&f, &p, TH_ACK, "");
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq);
@@ -295,10 +301,10 @@ KTAP_TEST(t_only_the_right_ack_gives_birth)
 	struct peer p = peer_new(false, true);
 	struct tbg_flow_key k = key_of(&p);
 	bpf_map_delete_elem(bpf_map__fd(bpf->maps.tbg_flows), &k);
-	/* no embryo any more: stays on the stack */
+	/* the embryo is gone: the connection stays on the stack */
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_NO_FLOW));
 	KTAP_CHECK(!flow_of(&p, &flow));
-	/* an ACK that guesses wrong */
+	/* an ACK with a guessed number */
 	segment(&f, &p, true, TH_SYN, CLIENT_ISN, 0, o, 0, "", 0);
 	ingress(&f);
 	segment(&f, &p, false, TH_SYN | TH_ACK, SERVER_ISN, CLIENT_ISN + 1, o, 0, "", 0);
@@ -306,7 +312,7 @@ KTAP_TEST(t_only_the_right_ack_gives_birth)
 	segment(&f, &p, true, TH_ACK, CLIENT_ISN + 1, SERVER_ISN + 2, o, 0, "", 0);
 	ingress(&f);
 	KTAP_CHECK(!flow_of(&p, &flow));
-	/* the right one, of a reset: who asks whether there is a server */
+	/* the right number, in a reset: a port scan */
 	segment(&f, &p, true, TH_RST | TH_ACK, CLIENT_ISN + 1, SERVER_ISN + 1, o, 0, "", 0);
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_CHECK(!flow_of(&p, &flow));
@@ -352,15 +358,15 @@ KTAP_TEST(t_no_slots_left_stays_on_the_stack)
 }
 
 /*
- * An ICMP error, of an MTU of 600, that quotes this number: the one that the socket
- * gets; 0: with a wrong checksum.
+ * Sends an ICMP error with an MTU of 600 that quotes this number. Returns the number
+ * that the socket gets; 0: with a wrong checksum.
  */
 static uint32_t quoted(struct peer *p, uint32_t quote)
 {
 	struct frame f = {}, in;
 	uint32_t seq;
 
-	/* quoted: a segment as it was on the wire */
+	/* quoted: a segment as it was sent */
 	segment(&in, p, false, TH_ACK, quote, p->seq, "", 0, "0123456789", 10);
 	memcpy(f.b, in.b, 12);
 	f.b[12] = 8;
@@ -386,7 +392,10 @@ KTAP_TEST(t_icmp_error_is_translated)
 	struct peer p = peer_new(false, true);
 	uint32_t ack0 = p.ack;
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
-	/* the socket's next; a reply under way, which it has not sent, is that */
+	/*
+	 * the socket's next number; it also replaces those of an unacknowledged reply,
+	 * which it has not sent
+	 */
 	KTAP_EQ(quoted(&p, p.ack), ack0);
 	KTAP_EQ(quoted(&p, p.ack - 1), ack0);
 	KTAP_EQ(quoted(&p, ack0), ack0);
@@ -401,7 +410,7 @@ KTAP_TEST(t_icmp_error_out_of_window_stays_there)
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
 	KTAP_EQ(quoted(&p, p.ack - 100000), ack0 - 100000);
 	KTAP_EQ(quoted(&p, p.ack + 100000), ack0 + 100000);
-	/* and of a reply that has come, every number */
+	/* and all numbers of an acknowledged reply */
 	client(&f, &p, TH_ACK, "");
 	KTAP_EQ(ingress(&f), SHOT);
 	KTAP_EQ(quoted(&p, p.ack), ack0);

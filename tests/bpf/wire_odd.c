@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The wire programs where things go wrong at once: handshakes repeated or
- * odd, loss while closing, the socket's own retransmissions, CPUs that race,
- * an MTU that shrinks. Needs root. Attaches nothing.
+ * The wire programs with several problems at once: repeated or unusual handshakes, loss
+ * while closing, the socket's own retransmissions, races between CPUs, a shrinking MTU.
+ * Needs root. Attaches nothing.
  */
 #include "peer.h"
 
@@ -14,7 +14,7 @@
 
 static const char hit_200[] = "HTTP/1.1 200 ";
 
-/* SYN, and as many SYN-ACKs as wanted, with the client's MSS of choice. */
+/* Sends a SYN and `synacks` SYN-ACKs, with the given MSS of the client. */
 static void syn(struct peer *p, uint16_t mss, int synacks)
 {
 	unsigned char o[40];
@@ -50,7 +50,7 @@ static void ack(struct peer *p, int *ret_verdict)
 	*ret_verdict = ingress(&f);
 }
 
-/* What the socket sends, with the usual options. */
+/* Sends a segment of the socket with the usual options. */
 static int socket_sends(struct frame *f, struct peer *p, uint8_t flags,
 			uint32_t seq, uint32_t ack_nr, const char *data)
 {
@@ -61,7 +61,7 @@ static int socket_sends(struct frame *f, struct peer *p, uint8_t flags,
 	return egress(f);
 }
 
-/* A request whose reply the client will not get. Its length; 0: no hit. */
+/* Sends a request whose reply is lost. Returns its length; 0: no hit. */
 static unsigned int hit_is_lost(struct peer *p, const char *req, struct frame *f)
 {
 	struct peer q = *p;
@@ -110,8 +110,8 @@ KTAP_TEST(t_synack_sent_again_changes_nothing)
 }
 
 /*
- * The stack drops the handshake's last ACK (its accept queue is full) and
- * sends the SYN-ACK again, long after wire has answered.
+ * The stack drops the handshake's last ACK, because its accept queue is full, and
+ * repeats the SYN-ACK long after wire has answered.
  */
 KTAP_TEST(t_synack_after_a_hit_keeps_the_flow)
 {
@@ -137,7 +137,7 @@ KTAP_TEST(t_synack_after_a_hit_keeps_the_flow)
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), ack0);
 }
 
-/* A request that came in two segments: only the second is sent again. */
+/* Of a request in two segments, only the second is retransmitted. */
 KTAP_TEST(t_part_of_a_request_sent_again_shows_loss)
 {
 	struct frame first, f;
@@ -154,7 +154,7 @@ KTAP_TEST(t_part_of_a_request_sent_again_shows_loss)
 	char *a = data_of(&first, &p, &len), *b = data_of(&f, &p, &len2);
 	KTAP_CHECK(len == len2 && !memcmp(a, b, len));
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
-	/* what was asked before it is the stack's */
+	/* data before the request belongs to the stack */
 	p = peer_new(false, true);
 	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
 	KTAP_CHECK(hit_is_lost(&p, REQ("/a"), &first));
@@ -164,7 +164,7 @@ KTAP_TEST(t_part_of_a_request_sent_again_shows_loss)
 	KTAP_EQ(ingress(&f), PASS);
 }
 
-/* The server closes behind a reply that is lost. */
+/* The server closes after a reply that was lost. */
 KTAP_TEST(t_lost_reply_is_repeated_while_closing)
 {
 	struct frame first, f;
@@ -179,7 +179,7 @@ KTAP_TEST(t_lost_reply_is_repeated_while_closing)
 	KTAP_EQ(ingress(&f), REDIRECT);
 	char *a = data_of(&first, &p, &len), *b = data_of(&f, &p, &len2);
 	KTAP_CHECK(len == len2 && !memcmp(a, b, len));
-	/* the client has closed its direction: the same */
+	/* the client has shut its direction down: the same */
 	p = peer_new(false, true);
 	KTAP_CHECK(hit_is_lost(&p, REQ("/a"), &first));
 	struct peer q = p;
@@ -199,8 +199,8 @@ KTAP_TEST(t_lost_reply_is_repeated_while_closing)
 }
 
 /*
- * After the socket is reset because a reply can't be repeated, the stack's own
- * RST must be one that the client accepts: at the number it expects next.
+ * The socket was reset because a reply cannot be repeated. The client must accept the
+ * stack's RST: it carries the number that the client expects next.
  */
 KTAP_TEST(t_reset_is_one_that_the_client_accepts)
 {
@@ -213,7 +213,7 @@ KTAP_TEST(t_reset_is_one_that_the_client_accepts)
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/r"));
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_CHECK(tcp_of(&f, &p)->rst);
-	/* sent again: no socket, so the stack resets at the number acknowledged */
+	/* retransmitted: there is no socket, so the stack resets at the acknowledged number */
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/r"));
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_EQ(socket_sends(&f, &p, TH_RST, ntohl(tcp_of(&f, &p)->ack_seq), 0, ""), PASS);
@@ -235,7 +235,7 @@ KTAP_TEST(t_reset_behind_a_fin_ends_the_flow)
 	KTAP_CHECK(flow.flags & TBG_FLOW_RST);
 }
 
-/* Who closes last has no TIME_WAIT, which alone needs translation for long. */
+/* The side that closes last has no TIME_WAIT, which needs translation for long. */
 KTAP_TEST(t_socket_that_closes_last_is_known)
 {
 	struct tbg_flow flow;
@@ -255,7 +255,7 @@ KTAP_TEST(t_socket_that_closes_last_is_known)
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_CHECK(flow_of(&p, &flow));
 	KTAP_EQ(flow.acked - flow.out_delta - flow.iss, flow.sent);
-	/* both at once, and then again */
+	/* both at the same time, and again */
 	p = peer_new(false, true);
 	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
 	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_FIN, p.kseq, p.kack, ""), PASS);
@@ -264,7 +264,7 @@ KTAP_TEST(t_socket_that_closes_last_is_known)
 	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_FIN, p.kseq, p.kack + 1, ""), PASS);
 	KTAP_CHECK(flow_of(&p, &flow));
 	KTAP_CHECK(!(flow.flags & TBG_FLOW_LAST));
-	/* the client's came, and is not acknowledged yet */
+	/* the client's FIN has arrived and is not acknowledged yet */
 	p = peer_new(false, true);
 	KTAP_CHECK(hit(&p, REQ("/a"), hit_200, 'a', 1000));
 	client(&f, &p, TH_ACK | TH_FIN, "");
@@ -275,9 +275,9 @@ KTAP_TEST(t_socket_that_closes_last_is_known)
 }
 
 /*
- * The socket sends again what the client has acknowledged with the request
- * that wire answered (its timer was quicker, or the acknowledgement was lost
- * in the stack). Those bytes have their place, and it is not wire's.
+ * The socket retransmits bytes that the client has acknowledged in a request which wire
+ * answered (its timer was faster, or the acknowledgement was lost in the stack). These
+ * bytes keep their old sequence numbers.
  */
 KTAP_TEST(t_old_bytes_of_the_socket_keep_their_place)
 {
@@ -296,16 +296,16 @@ KTAP_TEST(t_old_bytes_of_the_socket_keep_their_place)
 	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq, p.kack, big), PASS);
 	p.ack += strlen(big);
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
-	KTAP_EQ(ingress(&f), PASS);	/* a hit; the acknowledgement goes on */
+	KTAP_EQ(ingress(&f), PASS);	/* a hit; the acknowledgement is passed up */
 	KTAP_CHECK(flow_of(&p, &flow));
 	KTAP_CHECK(flow.out_delta);
 	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq, p.kack, big), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), ack0);
 	KTAP_EQ(tcp_sum(&f, false), 0xffff);
-	/* new bytes of the socket are behind wire's */
+	/* new bytes of the socket follow wire's */
 	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq + strlen(big), p.kack, big), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->seq), p.ack + flow.out_delta);
-	/* both in one segment: neither place is right for all of it */
+	/* both in one segment: no single offset is right for all of it */
 	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq + 100, p.kack, big), SHOT);
 }
 
@@ -330,8 +330,8 @@ static void *flicker(void *arg)
 }
 
 /*
- * The connection changes while a reply shorter than its request is built: the
- * request goes up as it came, not with zeros where it had been cut.
+ * The connection changes while a reply that is shorter than its request is built: the
+ * request is passed up unchanged, without zeros at its end.
  */
 KTAP_TEST(t_request_is_whole_after_a_lost_race)
 {
@@ -351,10 +351,10 @@ KTAP_TEST(t_request_is_whole_after_a_lost_race)
 	KTAP_CHECK(flow_of(&p, &flow));
 	flick.word = (volatile uint64_t *)&conns[flow.slot].word;
 	pthread_create(&thread, NULL, flicker, &flick);
-	/* a busy machine may leave the thread no time for long */
+	/* on a busy machine the thread may have to wait */
 	for (int i = 0; (i < 5000 || ((!hits || !passed) && i < 1000000)) && spoilt < 20; i++) {
 		struct tbg_flow_key k = key_of(&p);
-		/* as it was: nothing given, nothing answered */
+		/* as before: nothing given, nothing answered */
 		bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, &flow, 0);
 		set_clock(784111777);
 		client(&f, &p, TH_ACK | TH_PUSH, req);
@@ -390,7 +390,7 @@ static void *taker(void *arg)
 	unsigned int turn = 0;
 
 	while (!y->stop) {
-		/* in place: the other CPU has it in its hands */
+		/* in place, while the other CPU uses it */
 		bpf_map_update_elem(fd, &k, &y->flow, BPF_F_LOCK);
 		for (volatile unsigned int i = 0; i < turn * 20; i++)
 			;
@@ -401,9 +401,9 @@ static void *taker(void *arg)
 }
 
 /*
- * The socket gets a lost reply while its request, that has come again, is looked
- * at: the reply is repeated, or the request goes on to who has it now. It is no
- * reply that nobody can send.
+ * The socket gets a lost reply while its retransmitted request is processed: either the
+ * reply is repeated, or the request is passed to the socket. The connection is not
+ * reset.
  */
 KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 {
@@ -417,7 +417,7 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 		KTAP_SKIP("one CPU");
 	set_clock(784111777);
 	publish("/a", 1, 7, 'a', 1000);
-	/* its checksum takes a while */
+	/* its checksum takes some time */
 	snprintf(req, sizeof(req), "GET /a HTTP/1.1\r\nHost: x\r\nCookie: %01200d\r\n\r\n", 0);
 	struct peer p = peer_new(false, true);
 	KTAP_CHECK(hit_is_lost(&p, req, &f));
@@ -425,7 +425,7 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 	y.p = p;
 	uint64_t stale = counted(TBG_WHY_STALE_REPEAT), races = counted(TBG_WHY_RACE);
 	pthread_create(&thread, NULL, taker, &y);
-	/* more than 20,000 where both have had one CPU so far */
+	/* more than 20,000 if both threads shared one CPU so far */
 	for (int i = 0; (i < 20000 || (!passed && i < 2000000)) && resets < 20; i++) {
 		client(&f, &p, TH_ACK | TH_PUSH, req);
 		if (ingress(&f) != PASS) {
@@ -444,7 +444,10 @@ KTAP_TEST(t_lost_reply_given_away_meanwhile_resets_nobody)
 	KTAP_CHECK(repeats && passed && y.nr);
 }
 
-/* The connection that had these ends before is asked for: what is this one's stays. */
+/*
+ * The daemon asks for the reply of a connection that had the same addresses earlier:
+ * the new one's reply is not given away.
+ */
 KTAP_TEST(t_reply_of_another_connection_is_not_given_away)
 {
 	struct tbg_take_back y = {};
@@ -459,7 +462,7 @@ KTAP_TEST(t_reply_of_another_connection_is_not_given_away)
 	y.key = key_of(&p);
 	y.slot = flow.slot + 1;
 	KTAP_EQ(take_back_ask(&y), TBG_TAKE_BACK_NOTHING);
-	/* asking alone changes nothing, and what was acknowledged meanwhile is not taken */
+	/* a question alone changes nothing, and bytes acknowledged meanwhile are not taken */
 	y.slot = flow.slot;
 	KTAP_EQ(take_back_ask(&y), TBG_TAKE_BACK_BYTES);
 	KTAP_CHECK(flow_of(&p, &flow));
@@ -473,7 +476,7 @@ KTAP_TEST(t_reply_of_another_connection_is_not_given_away)
 	KTAP_EQ(flow.last.owed, y.len);
 }
 
-/* Runs ingress on a frame that carries *mark, which becomes the one it leaves with. */
+/* Runs ingress on a frame with *mark, which is updated. */
 static int ingress_marked(struct frame *f, uint32_t *mark)
 {
 	struct __sk_buff ctx = { .mark = *mark };
@@ -498,8 +501,9 @@ static int marked(struct frame *f)
 }
 
 /*
- * The word of a smaller window, which more of the client's bytes have overtaken: the
- * socket would answer its number. What else has such a number is the client's.
+ * A window update with an old sequence number, because more bytes of the client have
+ * arrived: the socket would answer it with an ACK. Other segments with such a number
+ * are the client's retransmissions.
  */
 KTAP_TEST(t_window_is_told_before_the_next_bytes_or_not)
 {
@@ -522,7 +526,7 @@ KTAP_TEST(t_window_is_told_before_the_next_bytes_or_not)
 	KTAP_EQ(ingress(&f), PASS);
 }
 
-/* What a program before ours has marked, for the rules of the stack. */
+/* The mark that an earlier program set, for rules of the stack. */
 KTAP_TEST(t_mark_of_what_goes_up_stays)
 {
 	unsigned char body[50] = "";
@@ -541,7 +545,7 @@ KTAP_TEST(t_mark_of_what_goes_up_stays)
 	memset(body, 'x', sizeof(body) - 1);
 	KTAP_EQ(socket_sends(&f, &p, TH_ACK | TH_PUSH, p.kseq, p.seq, (char *)body), PASS);
 	p.ack += sizeof(body) - 1;
-	/* a hit: what it acknowledges, the socket is told */
+	/* a hit: the socket is informed about the acknowledgement */
 	uint64_t hits = counted(TBG_WHY_HIT_WIRE);
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	KTAP_EQ(ingress_marked(&f, &mark), PASS);
@@ -549,7 +553,7 @@ KTAP_TEST(t_mark_of_what_goes_up_stays)
 	KTAP_EQ(mark, 5);
 }
 
-/* In a network namespace of its own; the last test, since it stays there. */
+/* Runs in a network namespace of its own, and stays there: this must be the last test. */
 KTAP_TEST(t_mtu_that_has_shrunk_bounds_the_reply)
 {
 	struct ifreq req = { .ifr_name = "lo", .ifr_mtu = 600 };
@@ -568,7 +572,7 @@ KTAP_TEST(t_mtu_that_has_shrunk_bounds_the_reply)
 	KTAP_CHECK(passes(&q, TH_ACK | TH_PUSH, REQ("/a"), TBG_WHY_SIZE));
 	q = peer_new(false, true);
 	KTAP_CHECK(hit(&q, "HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n", hit_200, 0, 0));
-	/* a reply that can't be sent again waits until the socket sends it */
+	/* a reply that cannot be sent again waits until the socket sends it */
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	KTAP_EQ(ingress(&f), SHOT);
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The XDP program on crafted frames (BPF_PROG_TEST_RUN), beside the TC programs
- * whose flows and cache it shares: what it answers, to the byte what TC would
- * answer; what it leaves, unchanged; and what a device must prove. Needs root.
- * Attaches nothing.
+ * The XDP program on crafted frames (BPF_PROG_TEST_RUN), together with the TC programs
+ * whose flows and cache it shares: its answers are identical to TC's, other frames are
+ * unchanged, and a device must first prove that its frames arrive. Needs root. Attaches
+ * nothing.
  */
 #include "peer.h"
 
 #include "bpf/xdp.skel.h"
 
 #define LO 1			/* the interface of test runs */
-#define FRAME_ROOM 3520		/* bytes of a frame there, of a page */
-#define VERIFIED_MAX 500000	/* of the million that there are */
+#define FRAME_ROOM 3520		/* space for a frame there, in one page */
+#define VERIFIED_MAX 500000	/* of at most a million */
 
 static struct tbg_xdp_bpf *xdp;
 
@@ -52,7 +52,7 @@ static void port_put(struct tbg_port port)
 {
 	uint32_t lo = LO;
 
-	memset(port.mac, 0xaa, sizeof(port.mac));	/* as segment() has it */
+	memset(port.mac, 0xaa, sizeof(port.mac));	/* as in segment() */
 
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_ports), &lo, &port, 0);
 }
@@ -71,7 +71,7 @@ static void port_set(uint32_t proven, uint32_t lost)
 		set_clock(784111777);	/* verifying may take long */	\
 	} while (0)
 
-/* What is counted of requests: answered, and left for this reason. */
+/* Counters of requests: answered, and left to TC for this reason. */
 struct tally {
 	uint64_t hits, left;
 };
@@ -104,7 +104,10 @@ static void flow_set(const struct peer *p, const struct tbg_flow *flow)
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_flows), &k, flow, 0);
 }
 
-/* Whether a frame goes up as it came, its flow as it was; why, if it is counted. */
+/*
+ * Returns whether a frame is passed up unchanged with its flow unchanged; why: if it is
+ * counted.
+ */
 static bool left(struct peer *p, struct frame *f, int why)
 {
 	struct tally before = tally_of(why < 0 ? 0 : why), after;
@@ -133,7 +136,7 @@ static bool leaves(struct peer *p, const char *req, enum tbg_why why)
 	return left(p, &f, why);
 }
 
-/* For seconds to come, one Date: of two answers the second may come in the next one. */
+/* Makes Date constant: otherwise the second of two answers could be in the next second. */
 static void stop_date(void)
 {
 	const struct tbg_date *first = &knob->date[784111777 % TBG_DATE_RING];
@@ -145,9 +148,9 @@ static void stop_date(void)
 }
 
 /*
- * Whether XDP answers req, right, and to the byte as TC answers it to the same
- * flow. Moves the client on. The flow's clock stands ahead of the time, so that
- * both replies carry the same timestamp.
+ * Returns whether XDP answers req correctly and identically to TC with the same flow.
+ * Advances the client. The flow's timestamp clock is ahead of the time, so both replies
+ * carry the same timestamp.
  */
 static bool same(struct peer *p, const char *req)
 {
@@ -213,7 +216,7 @@ KTAP_TEST(t_every_length_is_summed_right)
 	struct peer p = peer_new(false, true), q = peer_new(true, false);
 	for (unsigned int n = 0; n < 70; n++) {
 		publish("/n", 2, 100 + n, 0, n);
-		/* of the request as well, which XDP has to sum by itself */
+		/* also the request's length, since XDP computes its checksum */
 		snprintf(req, sizeof(req), "GET /n HTTP/1.1\r\nHost: x\r\n"
 			 "User-Agent: %0*u\r\n\r\n", 200 + n, 0);
 		KTAP_CHECK(same(&p, req));
@@ -270,7 +273,7 @@ KTAP_TEST(t_hit_reaches_the_log_ring)
 	munmap((void *)produced, 4096);
 }
 
-/* A request whose checksum a device was to make: the pseudo-header's sum alone. */
+/* A request whose checksum is left to a device: it contains the sum of the pseudo-header. */
 static void client_partial(struct frame *f, struct peer *p, const char *req)
 {
 	unsigned int l4 = p->v6 ? 54 : 34;
@@ -296,7 +299,7 @@ KTAP_TEST(t_partial_checksum_is_made_whole)
 	}
 }
 
-/* Of a device that TC has never seen leave one open, it is a wrong checksum. */
+/* On a device that has never sent such frames to TC, it is a wrong checksum. */
 KTAP_TEST(t_pseudo_sum_from_a_network_is_left)
 {
 	struct frame f;
@@ -317,7 +320,7 @@ KTAP_TEST(t_wrong_checksum_is_left)
 	for (int at = 34; at < 34 + 32; at++) {
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		f.b[at] ^= 0x10;
-		if (at < 38)	/* another flow: none */
+		if (at < 38)	/* another flow, which does not exist */
 			KTAP_CHECK(left(&p, &f, at < 36 ? TBG_WHY_NO_FLOW : -1));
 		else
 			KTAP_EQ(driver(&f), XDP_PASS);
@@ -346,7 +349,7 @@ KTAP_TEST(t_requests_that_are_left)
 	bool off = leaves(&p, REQ("/a"), TBG_WHY_OFF);
 	knob->answer = 1;
 	KTAP_CHECK(off);
-	/* more than a segment: TC's */
+	/* more than one segment: left to TC */
 	publish("/big", 3, 9, 'b', 1500);
 	KTAP_CHECK(leaves(&p, REQ("/big"), TBG_WHY_SIZE));
 	p.window = 5;
@@ -396,7 +399,7 @@ KTAP_TEST(t_frames_that_are_left)
 		client(&f, &p, flags[i], REQ("/a"));
 		KTAP_CHECK(left(&p, &f, TBG_WHY_FLAGS));
 	}
-	/* congestion experienced: the stack must tell */
+	/* congestion experienced: the stack must echo it */
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	f.b[15] |= 3;
 	((struct iphdr *)(f.b + 14))->check = 0;
@@ -419,7 +422,7 @@ KTAP_TEST(t_frames_that_are_left)
 	((struct iphdr *)(f.b + 14))->check = 0;
 	((struct iphdr *)(f.b + 14))->check = ~tbg_csum_bytes(f.b + 14, 24);
 	KTAP_CHECK(left(&p, &f, TBG_WHY_IP_ODD));
-	/* an extension header: destination options, padding alone */
+	/* an extension header: destination options with padding only */
 	client(&f, &six, TH_ACK | TH_PUSH, REQ("/a"));
 	memmove(f.b + 62, f.b + 54, f.len - 54);
 	memcpy(f.b + 54, "\x06\x00\x01\x04\x00\x00\x00\x00", 8);
@@ -433,7 +436,7 @@ KTAP_TEST(t_frames_that_are_left)
 	memcpy(f.b + 12, "\x81\x00\x00\x05", 4);
 	f.len += 4;
 	KTAP_CHECK(left(&p, &f, TBG_WHY_IFACE));
-	/* another port, another protocol, a bare ACK: not even counted */
+	/* another port, another protocol, a bare ACK: not counted */
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	f.b[37] = 81;
 	KTAP_CHECK(left(&p, &f, -1));
@@ -456,7 +459,7 @@ KTAP_TEST(t_frame_of_another_host_is_left)
 			f.b[at] ^= 1;
 			KTAP_CHECK(left(&p, &f, -1));
 		}
-		/* broadcast: the reply's address would be the sender's all the same */
+		/* broadcast: the reply would nevertheless go to the sender */
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		memset(f.b, 0xff, ETH_ALEN);
 		KTAP_CHECK(left(&p, &f, -1));
@@ -464,7 +467,7 @@ KTAP_TEST(t_frame_of_another_host_is_left)
 	}
 }
 
-/* A tag that the device took off is in the skb alone: known from the birth. */
+/* A VLAN tag that the device has removed is only in the skb: known since the birth. */
 KTAP_TEST(t_flow_of_a_vlan_is_left)
 {
 	struct tbg_flow flow;
@@ -477,7 +480,7 @@ KTAP_TEST(t_flow_of_a_vlan_is_left)
 	KTAP_CHECK(leaves(&p, REQ("/a"), TBG_WHY_IFACE));
 }
 
-/* What does not fit the driver's frame is as it came, and TC's to answer. */
+/* A reply that does not fit the driver's frame leaves the request unchanged for TC. */
 KTAP_TEST(t_no_room_in_the_frame)
 {
 	struct frame f;
@@ -502,7 +505,7 @@ KTAP_TEST(t_frame_of_several_buffers_is_left)
 	KTAP_CHECK(left(&p, &f, -1));
 }
 
-/* The socket must learn what the client acknowledges; only TC can tell it. */
+/* The socket must learn what the client has acknowledged, which only TC can pass on. */
 KTAP_TEST(t_first_hit_after_a_miss_is_left)
 {
 	unsigned char o[12];
@@ -519,7 +522,7 @@ KTAP_TEST(t_first_hit_after_a_miss_is_left)
 	KTAP_EQ(egress(&f), PASS);
 	p.ack += sizeof(body);
 	KTAP_CHECK(leaves(&p, REQ("/a"), TBG_WHY_UNTOLD));
-	/* told by an acknowledgement of its own, the next is a hit */
+	/* after a separate acknowledgement, the next request is a hit */
 	client(&f, &p, TH_ACK, "");
 	KTAP_CHECK(left(&p, &f, -1));
 	KTAP_EQ(ingress(&f), PASS);
@@ -544,7 +547,7 @@ KTAP_TEST(t_lost_reply_is_repeated_by_tc)
 	char *a = data_of(&first, &p, &len), *b = data_of(&again, &p, &len2);
 	KTAP_CHECK(len == len2 && !memcmp(a, b, len));
 	KTAP_EQ(tcp_of(&again, &p)->seq, tcp_of(&first, &p)->seq);
-	/* what TC has sent says nothing of XDP */
+	/* what TC has sent proves nothing about XDP */
 	p.seq += strlen(REQ("/a"));
 	p.ack += len;
 	client(&again, &p, TH_ACK, "");
@@ -593,7 +596,7 @@ KTAP_TEST(t_device_that_loses_all_is_given_up)
 	KTAP_EQ(port_get().proven, 0);
 }
 
-/* It asks again and again for what it does not acknowledge: one reply is lost. */
+/* A client repeats a request and acknowledges nothing: counts as one lost reply. */
 KTAP_TEST(t_client_that_loses_all_ends_it_for_nobody)
 {
 	struct frame f;
@@ -606,7 +609,7 @@ KTAP_TEST(t_client_that_loses_all_ends_it_for_nobody)
 	}
 	KTAP_EQ(port_get().lost, 1);
 	KTAP_CHECK(same(&q, REQ("/a")));
-	/* given up, but not for good: an acknowledgement says otherwise */
+	/* given up, but an acknowledgement revokes that */
 	port_set(1, TBG_PORT_LOST);
 	client(&f, &q, TH_ACK, "");
 	KTAP_EQ(driver(&f), XDP_PASS);
@@ -626,8 +629,8 @@ KTAP_TEST(t_other_interfaces_are_left_alone)
 }
 
 /*
- * A bare ACK waits for its batch while XDP answers the request behind it. The
- * stack, which knows the request's bytes as wire's, would find it old.
+ * A bare ACK waits in a batch while XDP answers the request after it. The stack, for
+ * which the request's bytes are wire's, would treat it as old.
  */
 KTAP_TEST(t_overtaken_ack_does_not_reach_the_stack)
 {
@@ -645,10 +648,10 @@ KTAP_TEST(t_overtaken_ack_does_not_reach_the_stack)
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 		KTAP_EQ(by_xdp ? driver(&f) : ingress(&f), by_xdp ? XDP_TX : REDIRECT);
 		KTAP_CHECK(!reply_fault(&f, &p, strlen(REQ("/a"))));
-		/* without XDP it is the network's doing, and the stack's to judge */
+		/* without XDP, the network reordered it, and the stack decides */
 		KTAP_EQ(ingress(&half), by_xdp ? SHOT : PASS);
 		KTAP_EQ(ingress(&ack), by_xdp ? SHOT : PASS);
-		/* the reply's own is not overtaken, and ends the exchange */
+		/* the reply's own acknowledgement is not overtaken, and ends the exchange */
 		client(&f, &p, TH_ACK, "");
 		KTAP_EQ(ingress(&f), SHOT);
 		client(&f, &p, TH_ACK | TH_PUSH, REQ("/no"));
@@ -673,7 +676,7 @@ KTAP_TEST(t_random_frames_are_answered_right_or_left)
 		came = f;
 		int verdict = driver(&f);
 		KTAP_CHECK(flow_of(&p, &after));
-		if (verdict == XDP_TX) {	/* the mutation undid itself */
+		if (verdict == XDP_TX) {	/* the mutation changed nothing */
 			KTAP_EQ(tcp_sum(&f, false), 0xffff);
 			flow_set(&p, &before);
 			continue;
