@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Two parsers, one meaning: what the fast grammar accepts, the daemon's parser
+ * Two parsers with the same meaning: what the fast grammar accepts, the daemon's parser
  * (userd/http/request.c) accepts with the same method, length, path, key and fields,
- * and keeps the connection open; and what it says of conditions and codings, the
- * daemon says. A difference would be request smuggling between the tiers; it
- * aborts.
+ * and keeps the connection open. Conditions and codings are evaluated equally. A
+ * difference would allow request smuggling between the tiers; it aborts.
  */
 #include <stdlib.h>
 

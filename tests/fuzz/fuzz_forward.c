@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests on their way to an upstream: whatever the daemon's parser accepts is
- * sent on as a head that the same parser accepts again, whole, with the method,
- * target, host and framing that were decided on. A second meaning would be
- * request smuggling.
+ * Requests forwarded to an upstream: whatever the daemon's parser accepts is forwarded
+ * as a head that the same parser accepts again, completely, with the intended method,
+ * target, host and framing. A second meaning would be request smuggling.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +24,7 @@ static void check(const struct tbg_lines *l, const struct tbg_forward *f,
 		  const struct tbg_message *of)
 {
 	struct tbg_message m = { 0 };
-	uint8_t *b = malloc(l->len);	/* exact: ASan sees one too many */
+	uint8_t *b = malloc(l->len);	/* exact size: ASan detects an overrun */
 
 	memcpy(b, l->text, l->len);
 	if (tbg_message_parse(&m, b, l->len, HEAD_MAX * 4, path) != TBG_PARSED_DONE ||
@@ -70,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
 		if (f.unconditional)
 			f.etag = TBG_SLICE("\"1\"");
-		/* other forms are made into this one before (transfer.c) */
+		/* other forms are converted earlier (request_copy.c) */
 		if (m.target.len && *f.target.text != '/' && *f.target.text != '*')
 			f.target = TBG_SLICE("/");
 		if (m.method == TBG_METHOD_CONNECT)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Requests on their way to a FastCGI server: whatever the daemon's parser
- * accepts becomes pairs that are read again as they were put, of names that
- * are variables, each once, and through records and back the same.
+ * Requests to a FastCGI server: whatever the daemon's parser accepts becomes name-value
+ * pairs that are read back unchanged; each name is a valid variable and occurs once;
+ * records preserve them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void pairs_check(const struct tbg_lines *l)
 	struct tbg_slice names[256], v;
 	size_t at = 0, nr = 0;
 	enum tbg_parsed p;
-	uint8_t *b = malloc(l->len);	/* exact: ASan sees one too many */
+	uint8_t *b = malloc(l->len);	/* exact size: ASan detects an overrun */
 
 	memcpy(b, l->text, l->len);
 	while ((p = tbg_pair_next(b, l->len, &at, &names[nr], &v)) == TBG_PARSED_DONE) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The fast grammar against the dull oracle: any bytes are accepted by both,
- * with the same offsets, or by neither; and what stands behind the request
- * never counts. A difference aborts.
+ * Compares the fast grammar with the simple oracle: any bytes are accepted by both,
+ * with the same offsets, or by neither; bytes after the request have no effect. A
+ * difference aborts.
  */
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What an upstream may send, whole and cut into pieces: head, or a CGI
- * program's, body, fields, freshness, and the heads made of it. A cut must
- * change nothing; what is made must be accepted again with the same framing;
- * nothing may be read outside.
+ * Responses of upstreams, complete and in pieces: heads of servers and of CGI programs,
+ * bodies, fields, freshness, and the heads made from them. The division into pieces
+ * must change nothing; heads made here must be accepted again with the same framing;
+ * nothing may be read out of bounds.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 static struct tbg_fields some;
 
-/* Until they are read again. */
+/* Valid until the next call. */
 static const struct tbg_fields *fields_of(const char *b, size_t len)
 {
 	if (tbg_fields_read(&some, b, len) < 0)
@@ -31,7 +31,7 @@ struct taken {
 	uint8_t *body;
 };
 
-/* The body decoded, step bytes at a time, from a copy that ends with them. */
+/* Decodes the body, step bytes at a time, each from a copy of exact size. */
 static struct taken body_take(enum tbg_framing framing, uint64_t length,
 			      const uint8_t *data, size_t len, size_t step)
 {
@@ -86,7 +86,7 @@ static void bodies_compare(enum tbg_framing framing, uint64_t length,
 	free(whole.body);
 }
 
-/* What is sent on parses again, with no framing left of the old one. */
+/* Forwarded fields parse again, without the old framing. */
 static void fields_check(const struct tbg_response *r, const char *head)
 {
 	static const char date[] = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -110,7 +110,7 @@ static void fields_check(const struct tbg_response *r, const char *head)
 	if (l.len < TBG_RESPONSE_HEAD_MAX) {
 		enum tbg_parsed p = tbg_response_parse(&again, &some, (uint8_t *)l.text, l.len);
 
-		/* the Date that was added may be one field too many */
+		/* the added Date may exceed the limit of fields */
 		if (p == TBG_PARSED_DONE && (again.chunked || again.has_length ||
 					     again.len != l.len))
 			abort();
@@ -119,7 +119,7 @@ static void fields_check(const struct tbg_response *r, const char *head)
 	tbg_lines_free(&up);
 }
 
-/* As tbg_response_parse() would have it, step bytes at a time; the head in ret. */
+/* Parses as tbg_response_parse(), step bytes at a time; the head is in ret. */
 static enum tbg_parsed head_take(struct tbg_response *r, bool cgi,
 				 const uint8_t *data, size_t len, size_t step,
 				 uint8_t *ret)
