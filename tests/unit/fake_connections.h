@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The client's connection and the connections to servers, for tests of what stands between
- * them: what is sent to either is kept as text, and the test says what each sends, and
- * when. All that a transfer calls of rooms that are not linked is here too. To be included
- * once, by a test.
+ * Fakes of a client's connection and of connections to servers, for tests of the code
+ * between them: data sent to either is kept as text, and the test decides what each
+ * sends, and when. Also fakes of all functions of other folders that a transfer calls.
+ * Include it once per test.
  */
 #ifndef TBG_TESTS_UNIT_FAKE_CONNECTIONS_H
 #define TBG_TESTS_UNIT_FAKE_CONNECTIONS_H
@@ -38,17 +38,17 @@ static struct {
 	struct tbg_conn_active active[2];
 	char sent[2][1 << 16];		/* to each client */
 	size_t sent_len[2];
-	size_t room;			/* of the clients' sockets */
-	unsigned int status[2];		/* of answers that are whole */
+	size_t room;			/* free space in the clients' sockets */
+	unsigned int status[2];		/* of complete answers */
 	bool killed[2];
-	char input[4096];		/* from the first client, behind its head */
+	char input[4096];		/* from the first client, after its head */
 	struct tbg_upstream_conn *up;	/* the latest one */
 	unsigned int up_nr;
-	char asked[4096];		/* of the latest one */
-	unsigned int nr[UP_MAX];	/* of the servers that were asked, in order */
-	void *into;			/* where it receives to, */
-	uint32_t into_len;		/* and how much at most */
-	bool pooled;			/* connections stand at once */
+	char asked[4096];		/* received by the latest one */
+	unsigned int nr[UP_MAX];	/* the servers that were asked, in order */
+	void *into;			/* target of its receive, */
+	uint32_t into_len;		/* and the size of that */
+	bool pooled;			/* connections are established immediately */
 	unsigned int kept, dropped;
 } it;
 
@@ -233,7 +233,7 @@ void tbg_upstream_conn_apart(struct tbg_worker *w, struct tbg_upstream_conn *o)
 {
 }
 
-/* what else a transfer calls */
+/* other functions that a transfer calls */
 
 bool tbg_mail_post(struct tbg_mailbox *b, struct tbg_mail *mail)
 {
@@ -313,7 +313,7 @@ int bpf_map_delete_elem(int fd, const void *k)
 	return -EBADF;
 }
 
-/* what tests are made of */
+/* functions for tests */
 
 static void begin(void)
 {
@@ -364,7 +364,7 @@ static void end(void)
 	tbg_transfers_free(&it.w);
 }
 
-/* A client's request, whose head is text. */
+/* A client's request with this head. */
 static struct tbg_transfer *ask_by(unsigned int client, const char *text)
 {
 	struct tbg_message m = { 0 };
@@ -385,7 +385,7 @@ static struct tbg_transfer *ask(const char *text)
 	return ask_by(0, text);
 }
 
-/* What is due to clients is sent. */
+/* Sends the data that is due to clients. */
 static void round_end(void)
 {
 	while (!TAILQ_EMPTY(&it.w.mailbox.mail)) {
@@ -404,7 +404,7 @@ static void connected(int err)
 	round_end();
 }
 
-/* All that is being sent to the server has gone. */
+/* The server accepts everything that is being sent. */
 static void taken(void)
 {
 	size_t len = 0;
@@ -416,7 +416,7 @@ static void taken(void)
 	round_end();
 }
 
-/* The client's socket takes all that is sent from now on. */
+/* The client's socket accepts everything from now on. */
 static void client_reads(struct tbg_transfer *x)
 {
 	it.room = SIZE_MAX;
@@ -425,7 +425,7 @@ static void client_reads(struct tbg_transfer *x)
 	round_end();
 }
 
-/* The server sends; "" is the end of its stream. */
+/* The server sends text; "": it ends its stream. */
 static void answers(const char *text)
 {
 	size_t len = strlen(text);

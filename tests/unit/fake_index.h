@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A cache (userd/cache/) whose index map is a table here, so that no privilege is needed
- * and the kernel's view can be looked at; and objects whose bytes tell their number and
- * version. Time is what tbg_cache_tick() is told. To be included once, by a test.
+ * A cache (userd/cache/) whose index map is a table here, so that tests need no
+ * privilege and can check the kernel's view; and objects whose bytes contain their
+ * number and version. tbg_cache_tick() gets its time from the test. Include it once per
+ * test.
  */
 #ifndef TBG_TESTS_UNIT_FAKE_INDEX_H
 #define TBG_TESTS_UNIT_FAKE_INDEX_H
@@ -25,7 +26,7 @@
 #define NS_PER_S 1000000000ull
 #define INDEX_NR 65536
 
-/* The index map: as the kernel's hash, an update or a delete is atomic. */
+/* The index map: updates and deletes are atomic, as in the kernel's hash. */
 static struct {
 	pthread_mutex_t lock;
 	bool broken;		/* updates fail */
@@ -126,7 +127,7 @@ static uint64_t mix(uint64_t v)
 	return v ^ v >> 31;
 }
 
-/* Keys whose place in idx is their number: no collisions there. */
+/* Returns a key whose position in idx is its number: no collisions. */
 static struct tbg_key key_of(uint32_t nr)
 {
 	struct tbg_key k = { { mix(nr + 1), 0 } };
@@ -198,7 +199,7 @@ static struct tbg_object *publish(struct tbg_cache *c, uint32_t nr,
 	return tbg_draft_publish(&d, &o) ? NULL : o;
 }
 
-/* Publishes and lets go. */
+/* Publishes and releases an object. */
 __attribute__((unused))
 static bool store(struct tbg_cache *c, uint32_t nr, const char *name)
 {
@@ -225,7 +226,7 @@ static bool has(struct tbg_cache *c, uint32_t nr)
 	return o;
 }
 
-/* Are these the bytes of number nr, all of one version? */
+/* Returns whether all bytes belong to number nr and to one version. */
 static bool blob_right(const struct tbg_blob *b, uint32_t nr,
 		       uint32_t *ret_version)
 {

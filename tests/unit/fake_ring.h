@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A worker's ring (userd/os/ring.h) that keeps what is submitted, and completes what the
- * test says, in rounds that the test makes. To be included once, by a test.
+ * A worker's ring (userd/os/ring.h) that keeps submitted operations. The test decides
+ * about completions and rounds. Include it once per test.
  */
 #ifndef TBG_TESTS_UNIT_FAKE_RING_H
 #define TBG_TESTS_UNIT_FAKE_RING_H
@@ -15,11 +15,11 @@
 static struct {
 	struct io_uring_sqe sqe[FAKE_SQES];
 	unsigned int nr, submitted;
-	unsigned int left;		/* of the queue: as many are not submitted */
+	unsigned int left;		/* number of entries that the kernel has not taken */
 	unsigned int head, tail;
 } fake_ring;
 
-/* A ring without entries, whose kernel has taken all but fake_ring.left. */
+/* A ring without entries, of which the kernel has taken all but fake_ring.left. */
 static void fake_ring_open(struct tbg_ring *r)
 {
 	memset(&fake_ring, 0, sizeof(fake_ring));
@@ -42,7 +42,7 @@ int tbg_ring_submit(struct tbg_ring *r)
 	return 0;
 }
 
-/* How many operations of that kind were prepared; the last of them. */
+/* Returns the number of operations of that kind; *ret_last: the last of them. */
 __attribute__((unused))
 static unsigned int fake_ring_ops(uint8_t opcode, struct io_uring_sqe **ret_last)
 {
@@ -57,7 +57,7 @@ static unsigned int fake_ring_ops(uint8_t opcode, struct io_uring_sqe **ret_last
 	return ret;
 }
 
-/* The call's operation ends with that result. */
+/* Completes the call's operation with that result. */
 __attribute__((unused))
 static void fake_ring_complete(struct tbg_worker *w, struct tbg_call *call, int res)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * All that a worker's rounds call, for their test: a ring whose rounds are steps of the test,
- * a clock that it sets, and a log of who was called, in order. To be included once, by a test.
+ * Fakes of everything that a worker's rounds call: a ring whose rounds are steps of the
+ * test, a clock that the test sets, and a log of calls in order. Include it once per
+ * test.
  */
 #ifndef TBG_TESTS_UNIT_FAKE_ROUNDS_H
 #define TBG_TESTS_UNIT_FAKE_ROUNDS_H
@@ -40,13 +41,13 @@ static struct {
 	unsigned int cq_head, cq_tail;
 	int uring_err, epoll_err;
 	bool epoll;
-	unsigned int wait_nr;		/* of the latest wait; 0: it only looked */
+	unsigned int wait_nr;		/* of the latest wait; 0: it only polled */
 	unsigned int waits;
-	char log[LOG_BYTES];		/* what was called, in order */
-	int (*peek)(void);		/* before requests go out */
-	bool sending;			/* it looks once more, before they do */
+	char log[LOG_BYTES];		/* calls in order */
+	int (*peek)(void);		/* called before requests are sent */
+	bool sending;			/* the ring is polled once more before that */
 	unsigned int checked_from, checked_to, checks;
-	bool awaited, takes;		/* transfers in other workers' hands; the client reads */
+	bool awaited, takes;		/* another worker uses a transfer; the client reads */
 	unsigned int killed;
 } it;
 
@@ -82,7 +83,7 @@ static void comes(enum tbg_op op, const void *object, int res)
 		.user_data = tbg_op_pack(op, object), .res = res };
 }
 
-/* The next step; behind the last one the worker is done, and time passes. */
+/* Runs the next step; after the last one, the worker is done and time passes. */
 static int step(unsigned int wait_nr)
 {
 	it.wait_nr = wait_nr;
@@ -115,7 +116,7 @@ bool tbg_ring_peek(struct tbg_ring *r)
 	return it.peek && it.peek();
 }
 
-/* whom the rounds call */
+/* functions that the rounds call */
 
 uint64_t tbg_mono_ns(void)
 {
@@ -214,7 +215,7 @@ void tbg_upstream_conns_due(struct tbg_worker *w)
 	STAILQ_INIT(&w->due_upstream_conns);
 }
 
-/* A worker that has been opened, with the steps of its rounds. */
+/* Opens a worker with the steps of its rounds. */
 static struct tbg_worker *begin(int (*const *steps)(void), unsigned int nr)
 {
 	static struct io_uring_cqe *cqes;
@@ -250,7 +251,7 @@ static void finish(struct tbg_worker *w)
 	begin((int (*const [])(void)){ __VA_ARGS__ }, \
 	      sizeof((int (*const [])(void)){ __VA_ARGS__ }) / sizeof(int (*)(void)))
 
-/* Whether these were called, in that order, among others. */
+/* Returns whether these calls were made in this order, perhaps with others between. */
 static bool in_order(const char *const *what)
 {
 	const char *at = it.log;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A store of responses that tests fill and ask. The worker's mail is a count here. To be
- * included once, by a test.
+ * A store of responses for tests. Mail to workers is only counted. Include it once per
+ * test.
  */
 #ifndef TBG_TESTS_UNIT_FILLED_STORE_H
 #define TBG_TESTS_UNIT_FILLED_STORE_H
@@ -37,7 +37,7 @@ void tbg_mail_unpost(struct tbg_mailbox *b, struct tbg_mail *mail)
 	mail->posted = false;
 }
 
-/* No index map here: the cache's own table tells what is published. */
+/* There is no index map: the cache's own table shows what is published. */
 int bpf_map_update_elem(int fd, const void *k, const void *value, __u64 flags)
 {
 	return -EBADF;
@@ -63,7 +63,7 @@ static struct tbg_uri uri_of(const char *text)
 	return (struct tbg_uri){ .text = text, .len = strlen(text), .path_off = slash - text };
 }
 
-/* Until the next call. */
+/* Valid until the next call. */
 static const struct tbg_fields *fields_of(const char *text)
 {
 	static struct tbg_fields f;
@@ -93,7 +93,7 @@ static bool put(struct tbg_store *s, const char *uri, const char *head,
 	return put_for(s, uri, head, req, body, seq, NULL);
 }
 
-/* Whether the first byte of what is found is that one; 0: nothing is found. */
+/* Returns whether the first byte of the response found is `want`; 0: none is found. */
 __attribute__((unused))
 static bool finds(struct tbg_store *s, const char *uri, const char *req, char want)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * New connections (userd/worker/accept.c), their memory (userd/client/slabs.c) and the
- * limit of them: who is let in, who waits, and who gives way. The ring is a fake, a
- * connection is no more than its slot, and its descriptors are /dev/null's.
+ * New connections (userd/worker/accept.c), their memory (userd/client/slabs.c) and
+ * their limit: which ones are accepted, wait, or are closed for others. The ring is a
+ * fake, a connection is only its slot, and its descriptor is of /dev/null.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,14 +16,14 @@
 #include "os/limits.h"
 #include "worker/internal.h"
 
-#define MOST	300		/* connections of one test */
+#define MOST	300		/* limit of connections in one test */
 
 static struct {
 	struct tbg_server s;
 	struct tbg_worker w[2];
-	struct tbg_conn *c[MOST];	/* in the order of their beginning */
+	struct tbg_conn *c[MOST];	/* in the order of their start */
 	unsigned int nr;
-	bool rests[MOST], late[MOST];	/* by descriptor's order, as c */
+	bool rests[MOST], late[MOST];	/* same order as c */
 	unsigned int turns;
 } it;
 
@@ -71,7 +71,7 @@ void tbg_conn_head_end(struct tbg_worker *w, struct tbg_conn *c)
 	end(w, c);
 }
 
-/* Of the same client are those of the same answers. */
+/* Connections with the same number of answers count as one client's. */
 bool tbg_conn_same_client(struct tbg_conn *a, struct tbg_conn *b)
 {
 	return a->answers == b->answers;
@@ -89,7 +89,7 @@ void tbg_conn_turn(struct tbg_worker *w, struct tbg_conn *c)
 	it.turns++;
 }
 
-/* Two workers, of which the second has done nothing, and room for so many connections. */
+/* Two workers, of which the second is idle, and this many free slots. */
 static struct tbg_worker *begin(unsigned int room)
 {
 	memset(&it, 0, sizeof(it));
@@ -113,7 +113,7 @@ static int descriptor(void)
 	return open("/dev/null", O_RDWR | O_CLOEXEC);
 }
 
-/* The listener's accept ends with that; more: and goes on. */
+/* The listener's accept completes with res; more: it remains active. */
 static void accepts(struct tbg_worker *w, int res, bool more)
 {
 	struct io_uring_cqe cqe = { .user_data = TBG_OP_ACCEPT, .res = res,
@@ -122,7 +122,7 @@ static void accepts(struct tbg_worker *w, int res, bool more)
 	tbg_worker_accept_event(w, &cqe);
 }
 
-/* All that one worker has, and the limit as before. */
+/* Closes all connections of a worker and restores the limit. */
 static void finish(struct tbg_worker *w)
 {
 	while (w->parked.nr)
@@ -148,7 +148,10 @@ KTAP_TEST(t_with_much_room_one_accept_takes_all_that_come)
 		accepts(w, descriptor(), true);
 	KTAP_EQ(it.nr, 10);
 	KTAP_EQ(fake_ring_ops(IORING_OP_ASYNC_CANCEL, NULL), 0);
-	/* one more, and those that may come before it has stopped could be too many */
+	/*
+	 * one more, and connections that arrive before the accept is cancelled could be
+	 * too many
+	 */
 	accepts(w, descriptor(), true);
 	KTAP_EQ(it.nr, 11);
 	KTAP_EQ(fake_ring_ops(IORING_OP_ASYNC_CANCEL, NULL), 1);
@@ -174,8 +177,8 @@ KTAP_TEST(t_those_beyond_the_limit_wait_in_their_order)
 	KTAP_CHECK(w->waits && w->way_wanted);
 	KTAP_EQ(w->stats.refused, 2);
 	KTAP_EQ(tbg_worker_waiting_nr(w), 2);
-	KTAP_CHECK(!w->listeners[0].armed);	/* who comes now waits in the kernel */
-	/* room for one: the first that waits */
+	KTAP_CHECK(!w->listeners[0].armed);	/* new connections wait in the kernel */
+	/* one free slot: for the first that waits */
 	end(w, it.c[0]);
 	KTAP_CHECK(w->room_made);
 	tbg_worker_accept_resume(w);
@@ -199,7 +202,7 @@ KTAP_TEST(t_without_descriptors_it_is_not_tried_at_once)
 	accepts(w, -EMFILE, false);
 	KTAP_EQ(w->stats.refused, 1);
 	KTAP_CHECK(!w->listeners[0].armed);
-	accepts(w, -ECONNABORTED, false);	/* by its client: the next one may be whole */
+	accepts(w, -ECONNABORTED, false);	/* by its client: the next one may succeed */
 	KTAP_CHECK(w->listeners[0].armed);
 	finish(w);
 }
@@ -237,11 +240,11 @@ KTAP_TEST(t_the_one_that_rests_longest_gives_way)
 	it.rests[0] = it.rests[1] = it.rests[2] = true;
 	it.c[0]->stamp_ms = w->now_ms - 2000;
 	it.c[1]->stamp_ms = w->now_ms - 3000;
-	it.c[2]->stamp_ms = w->now_ms - 10;	/* not for a second yet */
+	it.c[2]->stamp_ms = w->now_ms - 10;	/* idle for less than a second */
 	tbg_worker_give_way(w, 1);
 	KTAP_EQ(it.c[1]->state, TBG_CONN_FREE);
 	KTAP_EQ(it.c[0]->state, TBG_CONN_OPEN);
-	/* one look is enough for a while */
+	/* one check is enough for a while */
 	tbg_worker_give_way(w, 1);
 	KTAP_EQ(it.c[0]->state, TBG_CONN_OPEN);
 	w->now_ms += TICK_MS;
@@ -261,7 +264,7 @@ KTAP_TEST(t_unfinished_heads_of_one_client_give_way_down_to_half_of_the_room)
 		accepts(w, descriptor(), false);
 	for (int i = 0; i < 10; i++) {
 		it.late[i] = true;
-		it.c[i]->answers = i < 8 ? 1 : 2;	/* eight are one client's */
+		it.c[i]->answers = i < 8 ? 1 : 2;	/* eight belong to one client */
 	}
 	tbg_worker_give_way(w, 100);
 	KTAP_EQ(w->conns_nr, 7);
@@ -343,7 +346,7 @@ KTAP_TEST(t_those_with_more_to_do_have_a_few_turns_in_a_round)
 		t[i].c = &c[i];
 		c[i].active = &t[i];
 		tbg_conn_turn_await(w, &c[i]);
-		tbg_conn_turn_await(w, &c[i]);	/* once is enough */
+		tbg_conn_turn_await(w, &c[i]);	/* a second call has no effect */
 	}
 	tbg_conn_turn_leave(w, &t[0]);
 	tbg_conn_turns_take(w);

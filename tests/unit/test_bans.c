@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lists of clients (userd/tiers/bans.c) without kernel tiers: whom they deny, beside a
- * model that looks at every prefix; times; a million of them.
+ * Lists of clients (userd/tiers/bans.c) without kernel tiers: compared with a model
+ * that checks every prefix; time limits; a million of them.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -49,7 +49,7 @@ static bool model_denies(uint32_t address, const uint32_t *words, const unsigned
 	return best >= 0 && deny[best];
 }
 
-/* In a small space, so that many prefixes have a peer; allow is read last, and wins. */
+/* A small address space, so that many prefixes overlap; allow is read last, and wins. */
 KTAP_TEST(t_the_longest_prefix_decides)
 {
 	static char lists[2][PREFIXES * 24];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The body decoder (userd/http/framing.c): what is content and what is framing, what
- * is refused, and that no cut of the bytes changes either.
+ * The body decoder (userd/http/framing.c): what is content and what is framing, what is
+ * refused, and that no division into pieces changes either.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static const struct {
 	const char *sent;
 	enum tbg_parsed verdict;
 	const char *content;
-	int behind;		/* bytes behind the body */
+	int behind;		/* bytes after the body */
 } table[] = {
 	{ 0, "GET", DONE, "", 3 },
 	{ 4, "abcd", DONE, "abcd", 0 },
@@ -92,7 +92,7 @@ static struct tbg_body_decoder begin(uint64_t length)
 	return body;
 }
 
-/* In pieces of `piece` bytes, each in memory of its own: ASan sees overreach. */
+/* Decodes pieces of `piece` bytes, each in separate memory: ASan detects an overrun. */
 static void row_check(size_t row, size_t piece)
 {
 	const char *sent = table[row].sent;
@@ -146,7 +146,7 @@ KTAP_TEST(t_body_nobody_wants_is_passed_over)
 	KTAP_EQ(data, 5);
 }
 
-/* Extensions, trailers and zeros have one budget, however they are spread. */
+/* Extensions, trailers and zeros share one limit, however they are distributed. */
 KTAP_TEST(t_framing_has_a_limit)
 {
 	struct tbg_body_decoder body = begin(CHUNKED);

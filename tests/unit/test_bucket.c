@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Limits of requests (bpf/core/bucket.h, userd/tiers/rate.c) without kernel tiers, at
- * times that the test makes: burst and refill, clients by prefix, more clients than there
- * is room for, several threads.
+ * Rate limits (bpf/core/bucket.h, userd/tiers/rate.c) without kernel tiers, with times
+ * from the test: burst and refill, clients by prefix, more clients than buckets,
+ * several threads.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -41,7 +41,7 @@ static struct tbg_rates *rates(const char *rate, unsigned int burst, unsigned in
 	return ret;
 }
 
-/* Requests that pass of nr at that time. */
+/* Returns how many of nr requests pass at that time. */
 static unsigned int passes(struct tbg_rates *r, const char *who, unsigned int nr, uint64_t now_ns)
 {
 	struct tbg_prefix a = address(who);
@@ -62,9 +62,9 @@ KTAP_TEST(t_a_burst_passes_then_the_rate)
 	KTAP_CHECK(tbg_rates_take(r, &a, BEGIN + SECOND / 10 - 1) == 1);
 	KTAP_CHECK(passes(r, "192.0.2.1", 20, BEGIN + SECOND / 10) == 1);
 	KTAP_CHECK(passes(r, "192.0.2.1", 20, BEGIN + SECOND / 10 * 3) == 2);
-	/* never more than the burst, however long it rests */
+	/* never more than the burst, however long it was idle */
 	KTAP_CHECK(passes(r, "192.0.2.1", 20, BEGIN + 3600 * SECOND) == 5);
-	/* a refused request costs nothing, another client has its own */
+	/* a refused request costs nothing, and another client has its own bucket */
 	KTAP_CHECK(passes(r, "192.0.2.2", 20, BEGIN) == 5);
 	tbg_rates_close(r);
 }
@@ -105,7 +105,7 @@ KTAP_TEST(t_a_prefix_is_one_client)
 	tbg_rates_close(r);
 }
 
-/* Addresses of IPv6 that differ in each byte, and IPv4 ones, fall apart. */
+/* IPv6 addresses that differ in any byte, and IPv4 ones, have separate buckets. */
 KTAP_TEST(t_whole_addresses_are_clients_of_their_own)
 {
 	struct tbg_rates *r = rates("1/h", 1, 32, 128);
@@ -133,7 +133,7 @@ KTAP_TEST(t_other_terms_fill_the_buckets_and_no_limit_takes_nothing)
 	KTAP_CHECK(tbg_rates_are(r) && passes(r, "192.0.2.1", 9, BEGIN) == 2);
 	tbg_rates_set(r, &settings);
 	KTAP_CHECK(passes(r, "192.0.2.1", 9, BEGIN) == 3);
-	tbg_rates_set(r, &settings);	/* the same again: nothing is forgotten */
+	tbg_rates_set(r, &settings);	/* the same settings again: nothing is forgotten */
 	KTAP_CHECK(passes(r, "192.0.2.1", 9, BEGIN) == 0);
 	settings.gap_ns = 0;
 	tbg_rates_set(r, &settings);
@@ -142,8 +142,8 @@ KTAP_TEST(t_other_terms_fill_the_buckets_and_no_limit_takes_nothing)
 }
 
 /*
- * Ten times as many clients as there are buckets: each of them is served, and one that
- * is far beyond its limit is not forgotten for theirs.
+ * Ten times as many clients as buckets: each of them is served, and one that is far
+ * beyond its limit is not forgotten because of them.
  */
 KTAP_TEST(t_a_flood_of_clients_refuses_none_of_them)
 {
@@ -163,7 +163,7 @@ KTAP_TEST(t_a_flood_of_clients_refuses_none_of_them)
 	tbg_rates_close(r);
 }
 
-/* As a kernel tier answers: looks, and charges once it has. */
+/* As a kernel tier does: checks first, and charges after the answer. */
 KTAP_TEST(t_what_one_tier_charges_the_other_counts)
 {
 	struct tbg_rate rate = { .gap_ns = SECOND, .slack_ns = 2 * SECOND };
@@ -178,13 +178,13 @@ KTAP_TEST(t_what_one_tier_charges_the_other_counts)
 	}
 	KTAP_CHECK(tbg_bucket_look(&set, 7, &rate, BEGIN) == SECOND);
 	KTAP_CHECK(!tbg_bucket_look(&set, 9, &rate, BEGIN));
-	/* two that had looked before either charged: the debt is paid later */
+	/* two that checked before either was charged: the debt is paid later */
 	tbg_bucket_charge(b, rate.gap_ns, BEGIN);
 	KTAP_CHECK(tbg_bucket_look(&set, 7, &rate, BEGIN) == 2 * SECOND);
 	KTAP_CHECK(!tbg_bucket_look(&set, 7, &rate, BEGIN + 2 * SECOND));
 }
 
-/* The fullest bucket gives way, and its debt is not the next client's. */
+/* The bucket with the least debt is replaced; its debt does not pass to the next client. */
 KTAP_TEST(t_a_full_set_forgets_the_fullest)
 {
 	struct tbg_rate rate = { .gap_ns = SECOND, .slack_ns = 0 };

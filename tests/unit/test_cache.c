@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The cache and its slots (userd/cache/objects.c, userd/cache/slots.c), one call after
- * the other; test_cache_threads.c has many at a time.
+ * The cache and its slots (userd/cache/objects.c, userd/cache/slots.c), in one thread;
+ * test_cache_threads.c has concurrent calls.
  */
 #include "fake_index.h"
 
 static uint64_t plan_bytes(const struct tbg_plan *p)
 {
-	/* Kernel: element and bucket of a hash; daemon: an object. */
+	/* kernel: element and bucket of a hash; daemon: an object */
 	const uint64_t extra = sizeof(struct tbg_key) +
 			       sizeof(struct tbg_entry) + 64 + 4 + 300;
 	uint64_t sum = p->conns * (36 + 128 + 64 + 16 + 36ull);
@@ -46,9 +46,9 @@ KTAP_TEST(t_plan_follows_as_many_connections_as_are_wanted)
 	tbg_plan_make(&p, 256 << 20, 100000);
 	KTAP_EQ(p.conns, 125000);
 	KTAP_CHECK(plan_bytes(&p) <= 256 << 20);
-	tbg_plan_make(&p, 256 << 20, 1000);	/* never less than without */
+	tbg_plan_make(&p, 256 << 20, 1000);	/* never fewer than by default */
 	KTAP_EQ(p.conns, 65536);
-	tbg_plan_make(&p, 16 << 20, 10000000);	/* and never more than a quarter */
+	tbg_plan_make(&p, 16 << 20, 10000000);	/* and never more than a quarter of the memory */
 	KTAP_CHECK(p.conns > 4096);
 	KTAP_CHECK(p.conns * (36 + 128 + 64 + 16 + 36ull) <= 4 << 20);
 	KTAP_CHECK(plan_bytes(&p) <= 16 << 20);
@@ -101,7 +101,7 @@ KTAP_TEST(t_published_object_is_found_in_both_tiers)
 	tbg_cache_close(c);
 }
 
-/* RFC 1071 straight from its text, over a copy with the Date cleared. */
+/* RFC 1071 literally, on a copy with zeros in place of Date. */
 static uint16_t plain_sum(const struct tbg_blob *b, const struct tbg_part *p)
 {
 	uint8_t copy[70000] = { 0 };
@@ -277,7 +277,7 @@ KTAP_TEST(t_slot_rests_before_it_is_used_again)
 	KTAP_EQ(o->blob_id, id);
 	KTAP_EQ(o->blob->gen, gen + 1);
 
-	/* Held by a slow reader: for as long as it takes. */
+	/* Held by a slow reader: the slot rests until it is released. */
 	KTAP_EQ(tbg_cache_withdraw(c, o), 1);
 	KTAP_EQ(tbg_cache_withdraw(c, o), 0);
 	for (int i = 0; i < 10; i++)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The cache (userd/cache/objects.c) under threads and scans: publishes that race with
- * changes, bodies that are read while they are replaced, and what stays when more is
- * asked for than there is room for.
+ * The cache (userd/cache/objects.c) with threads and scans: publishes that race with
+ * changes, bodies that are read while they are replaced, and which objects remain when
+ * more are requested than fit.
  */
 #include "fake_index.h"
 
@@ -56,8 +56,8 @@ KTAP_TEST(t_change_since_the_lease_refuses_the_publish)
 }
 
 /*
- * A file as a number: the writer changes it, then says so; the readers lease,
- * read, publish. Once the writer has said so, nobody finds the number before.
+ * A file whose content is a number: the writer changes it, then reports the change;
+ * readers lease, read and publish. After the report, nobody finds an older number.
  */
 static struct {
 	struct tbg_cache *c;
@@ -122,7 +122,7 @@ KTAP_TEST(t_change_between_read_and_publish_is_never_lost)
 	KTAP_CHECK(race.published && race.stale);
 }
 
-/* Everything at once, with a reader that does as the BPF programs do. */
+/* All operations at once, with a reader that behaves like the BPF programs. */
 #define CROWD_KEYS 200
 
 static struct {
@@ -183,8 +183,8 @@ void AnnotateIgnoreReadsEnd(const char *file, int line);
 #endif
 
 /*
- * Finds blobs by number through any object's: slots are side by side. What it copies may
- * change meanwhile, as under the kernel; it looks afterwards, and throws the copy away.
+ * Finds blobs by number relative to any object's: slots are adjacent. The copied bytes
+ * may change meanwhile, as in the kernel; it checks afterwards and discards the copy.
  */
 static void *crowd_kernel(void *arg)
 {
@@ -283,7 +283,7 @@ KTAP_TEST(t_bodies_are_whole_under_threads)
 	tbg_cache_close(crowd.c);
 }
 
-/* A request as the daemon makes it: find, else read and publish. */
+/* A request as the daemon handles it: find, else read and publish. */
 static bool request(struct tbg_cache *c, uint32_t nr)
 {
 	if (has(c, nr))
@@ -304,7 +304,7 @@ static void scan_against_hot_set(bool kernel)
 	c = open_with(&plan, kernel);
 	for (int i = 0; i < 10 * 400; i++)
 		request(c, i % 400);
-	/* 50,000 others once each; one request in ten is for the hot set. */
+	/* 50,000 others once each; every tenth request is for the hot set. */
 	for (int i = 0; i < 50000; i++) {
 		request(c, scan + i % 50000);
 		if (i % 10)
@@ -336,12 +336,12 @@ KTAP_TEST(t_hits_in_the_kernel_protect_an_object)
 	struct tbg_cache *c;
 	int kept = 0;
 
-	plan.slots[TBG_CLASS_4K] = 1;	/* no help from there */
+	plan.slots[TBG_CLASS_4K] = 1;	/* which is too small to help */
 	plan.blobs = plan.entries = 64 * 5 + 1;
 	c = open_with(&plan, true);
 	for (int i = 0; i < 64; i++)
 		request(c, i);
-	/* The even ones are hit at the packet, the odd ones no more. */
+	/* even ones are hit in the kernel, odd ones no more */
 	for (int s = 0; s < 400; s++) {
 		for (int i = 0; i < 64; i += 2) {
 			struct tbg_object *o = find(c, i);
@@ -358,7 +358,7 @@ KTAP_TEST(t_hits_in_the_kernel_protect_an_object)
 	for (int i = 0; i < 64; i += 2)
 		kept += has(c, i);
 	KTAP_EQ(kept, 32);
-	/* and the newcomers have the room of the others */
+	/* and the new ones have replaced the others */
 	kept = 0;
 	for (int i = 0; i < 32; i++)
 		kept += has(c, 100 + i);
@@ -383,7 +383,7 @@ KTAP_TEST(t_newcomer_in_demand_gets_in)
 	KTAP_EQ(s.evicted, 1);
 	for (int i = 0; i < 62; i++)
 		tbg_cache_tick(c, now += NS_PER_S);
-	/* A passer-by does not take what was freed for it. */
+	/* A one-time request does not get the slot that was freed for another object. */
 	for (int i = 0; i < 20; i++)
 		tbg_object_put(publish(c, 2000 + i, NULL, 1, 10));
 	tbg_object_put(publish(c, 1000, NULL, 1, 10));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A connection's operations of the ring (userd/client/ring.c): what is submitted for it,
- * and what each completion makes of it. The ring, sock and the connection are fakes.
+ * The ring operations of a connection (userd/client/ring.c): which ones are submitted,
+ * and the effect of each completion. The ring, sock and the connection are fakes.
  */
 #include <errno.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 #define CONN_FD		5
 #define SOCK_SLOTS	4
 
-/* What ring.c called last of the connection. */
+/* The last function of the connection that ring.c called. */
 enum called { NOTHING, RECEIVE, RECV, END, KILL, WRITABLE, AGAIN };
 
 static struct {
@@ -125,7 +125,7 @@ libbpf_print_fn_t libbpf_set_print(libbpf_print_fn_t fn)
 	return NULL;
 }
 
-/* A connection that nothing has been submitted for. */
+/* A connection without submitted operations. */
 static struct tbg_worker *begin(void)
 {
 	memset(&it, 0, sizeof(it));
@@ -140,7 +140,7 @@ static struct io_uring_sqe *last(void)
 	return &fake_ring.sqe[fake_ring.nr - 1];
 }
 
-/* A receive of it ends with that result; in a buffer, if bytes arrive. */
+/* Its receive completes with that result; in a buffer, if there are bytes. */
 static void received(int res, bool more)
 {
 	struct io_uring_cqe cqe = {
@@ -176,7 +176,7 @@ KTAP_TEST(t_bytes_arrive_in_a_buffer_that_is_given_back)
 	KTAP_EQ(it.bytes_nr, 9);
 	KTAP_CHECK((uint64_t)(uintptr_t)it.bytes == it.ring->bufs[3].addr);
 	KTAP_CHECK(it.c.receiving && it.c.ops == 1);
-	/* at the end of the round, behind those that the kernel has */
+	/* at the end of the round, after those that the kernel has */
 	KTAP_EQ(w->buffers_back, 1);
 	KTAP_EQ(it.ring->tail, it.buffers);
 	KTAP_EQ(it.ring->bufs[it.ring->tail & (it.buffers - 1)].bid, 3);
@@ -226,10 +226,10 @@ KTAP_TEST(t_without_a_buffer_it_receives_once_more)
 	for (int i = 0; i < 2; i++) {
 		tbg_conn_recv_arm(w, &it.c);
 		received(errs[i], false);
-		KTAP_EQ(it.called, RECV);	/* which looks whether there is room */
+		KTAP_EQ(it.called, RECV);	/* which checks whether input is full */
 		KTAP_CHECK(!it.c.receiving);
 	}
-	/* what a client still sends that we have closed to is only thrown away */
+	/* data after our shutdown is received and discarded */
 	it.c.state = TBG_CONN_LINGER;
 	tbg_conn_recv_arm(w, &it.c);
 	received(-ENOBUFS, false);
@@ -260,7 +260,7 @@ KTAP_TEST(t_a_closing_connection_waits_for_its_operations)
 	tbg_conn_recv_arm(w, &it.c);
 	tbg_conn_poll(w, &it.c);
 	KTAP_EQ(it.c.ops, 2);
-	/* while it is open only the receive is cancelled */
+	/* while it is open, only the receive is cancelled */
 	tbg_conn_recv_stop(w, &it.c);
 	KTAP_EQ(fake_ring_ops(IORING_OP_ASYNC_CANCEL, &sqe), 1);
 	KTAP_CHECK(sqe->addr == tbg_op_pack(TBG_OP_RECV, &it.c));
@@ -351,8 +351,8 @@ KTAP_TEST(t_news_of_sock_wake_connections_that_rest)
 	it.news_slot = 1;
 	fake_ring_complete(w, &w->news_call, POLLIN);
 	KTAP_EQ(it.called, RECV);
-	KTAP_EQ(fake_ring_ops(IORING_OP_POLL_ADD, NULL), 2);	/* and awaits the next */
-	/* of one that has ended meanwhile */
+	KTAP_EQ(fake_ring_ops(IORING_OP_POLL_ADD, NULL), 2);	/* and waits for the next event */
+	/* for a connection that has ended meanwhile */
 	it.news_slot = 3;
 	fake_ring_complete(w, &w->news_call, POLLIN);
 	KTAP_EQ(it.calls, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Dates (userd/os/clock.c): the three formats of RFC 9110 5.6.7 to the letter,
- * the calendar against libc's, and the ring that the kernel tiers read.
+ * Dates (userd/os/clock.c): the three formats of RFC 9110 5.6.7 literally, the calendar
+ * compared with libc's, and the ring that the kernel tiers read.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -43,13 +43,13 @@ static const char *const bad[] = {
 	"Sun, 06 nov 1994 08:49:37 GMT",
 	"SUN, 06 NOV 1994 08:49:37 GMT",
 	"Xxx, 06 Nov 1994 08:49:37 GMT",
-	"Sun, 6 Nov 1994 08:49:37 GMT",		/* digits */
+	"Sun, 6 Nov 1994 08:49:37 GMT",		/* number of digits */
 	"Sun,  6 Nov 1994 08:49:37 GMT",
 	"Sun, 06 Nov 94 08:49:37 GMT",
 	"Sun, 06 Nov 1994 8:49:37 GMT",
 	"Sun, 06 Nov 1994 08:49 GMT",
 	"Sun, 06 Nov 1994 08:49:37",
-	"Sun, 06 Nov 1994 08:49:37 GMT ",	/* behind it */
+	"Sun, 06 Nov 1994 08:49:37 GMT ",	/* surrounding text */
 	"Sun, 06 Nov 1994 08:49:37 GMTx",
 	" Sun, 06 Nov 1994 08:49:37 GMT",
 	"Sun 06 Nov 1994 08:49:37 GMT",
@@ -93,7 +93,7 @@ KTAP_TEST(t_bad_dates_are_refused)
 {
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		size_t len = strlen(bad[i]);
-		char *exact = malloc(len + !len);	/* no byte behind it */
+		char *exact = malloc(len + !len);	/* no byte after it */
 		int64_t second = 12345;
 		int err;
 
@@ -119,7 +119,7 @@ KTAP_TEST(t_dates_cut_short_are_refused)
 		}
 }
 
-/* The year that t's date as of RFC 850 is taken for, less 1900; -1: it is refused. */
+/* Returns the year of t's date in RFC 850 format, minus 1900; -1: refused. */
 static int year_of_850(time_t t)
 {
 	char text[64];
@@ -155,8 +155,9 @@ KTAP_TEST(t_two_digit_year_is_judged_by_the_whole_timestamp)
 
 	gmtime_r(&now, &tm);
 	if (tm.tm_mon == 1 && tm.tm_mday == 29)
-		return;			/* a day that is not there in 50 years */
-	for (int i = -1; i <= 1; i += 2) {	/* an hour before 50 years from now, and behind */
+		return;			/* this day does not exist 50 years later */
+	/* an hour less and an hour more than 50 years from now */
+	for (int i = -1; i <= 1; i += 2) {
 		struct tm then = tm, want;
 		time_t t;
 
@@ -170,7 +171,7 @@ KTAP_TEST(t_two_digit_year_is_judged_by_the_whole_timestamp)
 
 KTAP_TEST(t_calendar_agrees_with_libc)
 {
-	/* 400 years, day by day, at a time of day that moves. */
+	/* 400 years, day by day, with a changing time of day */
 	for (int64_t day = -80000; day < 80000; day++) {
 		int64_t second = day * 86400 + (day & 0xffff) % 86400, back;
 		time_t t = second;
@@ -242,7 +243,7 @@ KTAP_TEST(t_ring_keeps_what_it_has)
 	uint32_t now;
 
 	KTAP_CHECK(!tbg_clock_open(&c, &knob, TBG_DATE_AHEAD * 1000));
-	/* The seconds behind us, as a daemon that ran longer has them. */
+	/* past seconds, as after a longer run of the daemon */
 	now = time(NULL);
 	for (uint32_t s = now - 128; s < now - 2; s++) {
 		struct tbg_date *d = &knob.date[s % TBG_DATE_RING];
@@ -265,7 +266,7 @@ KTAP_TEST(t_step_of_the_clock_is_followed)
 
 	KTAP_CHECK(!tbg_clock_open(&c, &knob, TBG_DATE_AHEAD * 1000));
 	right = knob.real_ns;
-	/* As if the clock had been an hour off, either way, until now. */
+	/* as if the clock had been wrong by an hour in either direction */
 	for (int i = -1; i <= 1; i += 2) {
 		knob.real_ns = right + i * 3600000000000ll;
 		for (uint32_t s = 0; s < TBG_DATE_RING; s++) {
@@ -292,7 +293,7 @@ KTAP_TEST(t_date_of_now)
 
 		KTAP_CHECK(!tbg_date_parse(text, TBG_DATE_LEN, &second));
 		KTAP_CHECK(second >= before && second <= time(NULL));
-		/* Again, as if the control thread had not run for long. */
+		/* again, as if the control thread had been delayed */
 		memset(knob.date, 0, sizeof(knob.date));
 	}
 	tbg_clock_close(c);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* bpf/core/conditional.h and fresh.h: RFC 9110 13.2.2, and where we pass. */
+/*
+ * bpf/core/conditional.h and fresh.h: RFC 9110 13.2.2, and the cases that are passed
+ * up.
+ */
 #include <stdlib.h>
 
 #include "ktap.h"
@@ -16,7 +19,7 @@ static struct tbg_head *head;
 static uint8_t etag[40] = ETAG;
 static const int64_t modified_s = 784111777;	/* DATE */
 
-/* The verdict on these two values; NULL: no such field. */
+/* Returns the result for these two values; NULL: no such field. */
 static int judge(const char *inm, const char *ims, size_t at)
 {
 	struct tbg_req req = { 0 };
@@ -93,12 +96,12 @@ static const struct {
 	{ "\"a\"; " ETAG, NULL, PASS },
 	{ "\"a\", x, " ETAG, NULL, PASS },
 	{ "\"a\", \"b", NULL, PASS },
-	/* what matches counts, whatever follows it */
+	/* a match counts, whatever follows it */
 	{ ETAG ", x", NULL, 304 },
 	{ ETAG " x", NULL, PASS },
 	{ "\"5f3 1a2b\"", NULL, PASS },
 	{ "\"5f3\"1a2b\"", NULL, PASS },
-	/* If-None-Match decides alone, whatever the date says */
+	/* If-None-Match alone decides, whatever the date */
 	{ ETAG, "Mon, 07 Nov 1994 08:49:37 GMT", 304 },
 	{ "\"x\"", DATE, 200 },
 	{ "*", DATE, 304 },
@@ -174,7 +177,7 @@ KTAP_TEST(t_values_at_the_very_end)
 	KTAP_EQ(tbg_condition(head, &req, etag, 10, modified_s), PASS);
 }
 
-/* A list of nr tags none of which is ours, and then what comes last. */
+/* A list of nr tags that do not match, then `last`. */
 static int judge_many(unsigned int nr, const char *last)
 {
 	char list[1700] = "";
@@ -193,7 +196,7 @@ KTAP_TEST(t_lists_as_long_as_we_read)
 	KTAP_EQ(judge_many(TBG_TAG_STEPS, ETAG), PASS);
 }
 
-/* The daemon's calendar: every day of 800 years, and texts that are no date. */
+/* The daemon's calendar: every day of 800 years, and texts that are not dates. */
 KTAP_TEST(t_dates_as_the_daemon_reads_them)
 {
 	char text[30];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A client's connection (userd/client) on one end of a socket pair. What answers is a fake
- * that sends the path back, and so are the ring and the kernel tiers: the test says what
- * comes in, and reads what goes out.
+ * A client's connection (userd/client) on one end of a socket pair. A fake answerer
+ * sends the path back; the ring and the kernel tiers are fakes, too. The test supplies
+ * input and reads output.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,9 +38,9 @@ static struct {
 	struct tbg_conn c;
 	int client;			/* the other end */
 	bool receiving, freed;
-	unsigned int asked;		/* requests that were answered */
-	unsigned int logged;		/* status of the last one that was */
-	char path[256];			/* of the last one */
+	unsigned int asked;		/* requests answered */
+	unsigned int logged;		/* status last logged */
+	char path[256];			/* of the last request */
 } it;
 
 /* the ring */
@@ -85,7 +85,7 @@ struct tbg_conn *tbg_conns_oldest(struct tbg_worker *w, const struct tbg_conn *b
 	return NULL;
 }
 
-/* what answers */
+/* the answers */
 
 void tbg_route(const struct tbg_server *s, const struct tbg_ask *ask, struct tbg_answer *ret)
 {
@@ -165,7 +165,7 @@ bool tbg_rates_are(const struct tbg_rates *r)
 	return false;
 }
 
-/* what no test here comes to: no tier, no file, nothing made aside */
+/* never called here: tiers, files, tasks */
 
 #define NEVER(type, name, ...) type name(__VA_ARGS__) { abort(); }
 
@@ -222,7 +222,7 @@ void tbg_metrics_count(struct tbg_metrics *m, uint32_t vhost, enum tbg_metric_me
 {
 }
 
-/* what tests are made of */
+/* functions for tests */
 
 static void begin(void)
 {
@@ -257,7 +257,7 @@ static void end(void)
 	free(it.w.out);
 }
 
-/* The client sends; so many bytes at a time. */
+/* The client sends text, `step` bytes at a time. */
 static void sends(const char *text, size_t step)
 {
 	static uint8_t b[TBG_REQ_MAX + TBG_REQ_SLACK];
@@ -271,7 +271,7 @@ static void sends(const char *text, size_t step)
 	}
 }
 
-/* What has reached the client by now. */
+/* Returns what the client has received so far. */
 static const char *received(void)
 {
 	static char b[1 << 16];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Connections to servers and the pool of idle ones (userd/proxy/connection_pool.c): which
- * one a request gets, what ends one, and what is not used twice. The ring is a fake, and
- * the other end of each connection is the test's.
+ * Connections to servers and the pool of idle ones (userd/proxy/connection_pool.c):
+ * which one a request gets, what closes one, and which ones are not reused. The ring is
+ * a fake, and the test owns the other end of each connection.
  */
 #include <errno.h>
 #include <poll.h>
@@ -25,7 +25,7 @@ static struct {
 	struct tbg_transfer x[4];
 	struct tbg_protocol_ops protocol;
 	int peer;			/* the other end of the latest connection */
-	int connected, sent, received;	/* what the fetch was told last */
+	int connected, sent, received;	/* results last reported to the fetch */
 	unsigned int gone, failed, withdrawn;
 	char withdrawn_uri[64];
 } it;
@@ -106,7 +106,7 @@ static void begin(void)
 	it.connected = it.sent = it.received = 1;
 }
 
-/* For x, connected; the other end is it.peer. */
+/* Returns a connected one for x; the other end is it.peer. */
 static struct tbg_upstream_conn *connection(struct tbg_transfer *x, struct tbg_backend *b)
 {
 	struct tbg_upstream_conn *o = tbg_upstream_conn_take(&it.w, x, b, true);
@@ -121,7 +121,7 @@ static struct tbg_upstream_conn *connection(struct tbg_transfer *x, struct tbg_b
 	return it.connected ? NULL : o;
 }
 
-/* All its operations have ended, as those of a closed descriptor do. */
+/* Completes all its operations, as for a closed descriptor. */
 static void ended(struct tbg_upstream_conn *o)
 {
 	if (o->connect.busy)
@@ -130,7 +130,7 @@ static void ended(struct tbg_upstream_conn *o)
 		fake_ring_complete(&it.w, &o->recv, -ECANCELED);
 }
 
-/* One that a request has, and the idle ones: as at the end of a worker. */
+/* Closes one that is in use, and the idle ones: as at the end of a worker. */
 static void finish(struct tbg_upstream_conn *used)
 {
 	struct tbg_upstream_conn *idle[TBG_UPSTREAM_CONNS_IDLE * 2], *o;
@@ -182,12 +182,15 @@ KTAP_TEST(t_one_that_is_dropped_stays_until_its_operations_have_ended)
 	KTAP_EQ(it.w.upstream_conns_nr, 1);
 	KTAP_EQ(fake_ring_ops(IORING_OP_ASYNC_CANCEL, NULL), 1);
 	ended(o);
-	KTAP_EQ(it.received, 1);	/* the fetch hears no more of it */
+	KTAP_EQ(it.received, 1);	/* nothing more is reported to the fetch */
 	KTAP_EQ(it.gone, 1);
 	close(it.peer);
 }
 
-/* A connection of the first request to the first server, which it needs no more. */
+/*
+ * A connection from the first request to the first server, which has just been returned
+ * to the pool.
+ */
 static struct tbg_upstream_conn *kept(void)
 {
 	struct tbg_upstream_conn *o = connection(&it.x[0], &it.b[0]);
@@ -206,7 +209,7 @@ KTAP_TEST(t_what_is_kept_is_used_by_the_next_request)
 	KTAP_CHECK(o);
 	KTAP_EQ(it.gone, 1);
 	KTAP_CHECK(o->recv.busy);	/* so that its end is noticed */
-	/* another server's, and one that asks for a new one, do not get it */
+	/* requests to another server, or that need a new connection, do not get it */
 	other[0] = tbg_upstream_conn_take(&it.w, &it.x[1], &it.b[1], true);
 	other[1] = tbg_upstream_conn_take(&it.w, &it.x[2], &it.b[0], false);
 	KTAP_CHECK(other[0] != o && other[1] != o);
@@ -252,7 +255,7 @@ KTAP_TEST(t_an_idle_one_that_its_server_ends_is_gone)
 	close(it.peer);
 }
 
-/* It could as well have come behind our next request, and looked like its answer. */
+/* Such data could follow the next request as well, and look like its answer. */
 KTAP_TEST(t_what_comes_unasked_ends_it_and_keeps_requests_apart)
 {
 	static const char said[] = "HTTP/1.1 200 OK\r\n\r\n", over[] = "HTTP/1.1 408 Timeout\r\n\r\n";
@@ -264,7 +267,7 @@ KTAP_TEST(t_what_comes_unasked_ends_it_and_keeps_requests_apart)
 	KTAP_CHECK(o);
 	memcpy(o->head, over, sizeof(over));
 	fake_ring_complete(&it.w, &o->recv, strlen(over));
-	KTAP_EQ(it.failed, 0);		/* a server's word for the end of an idle one */
+	KTAP_EQ(it.failed, 0);		/* servers announce the end of an idle connection with it */
 	close(it.peer);
 	o = connection(&it.x[0], &it.b[0]);
 	KTAP_CHECK(o);
@@ -276,7 +279,7 @@ KTAP_TEST(t_what_comes_unasked_ends_it_and_keeps_requests_apart)
 	KTAP_EQ(it.withdrawn, 1);
 	KTAP_CHECK(!strcmp(it.withdrawn_uri, "a/b"));
 	close(it.peer);
-	/* for a while none is kept, and then again */
+	/* for a while none is kept, then again */
 	o = kept();
 	KTAP_CHECK(o);
 	KTAP_EQ(it.w.upstream_conns_nr, 0);
@@ -289,7 +292,7 @@ KTAP_TEST(t_what_comes_unasked_ends_it_and_keeps_requests_apart)
 	close(it.peer);
 }
 
-/* How long one is kept idle, in ms, whose server says so many seconds. */
+/* Returns how long a connection is kept idle, in ms, if its server allows keep_s seconds. */
 static uint32_t kept_ms(uint32_t keep_s)
 {
 	struct tbg_upstream_conn *o;
@@ -312,7 +315,7 @@ static uint32_t kept_ms(uint32_t keep_s)
 
 KTAP_TEST(t_idle_ones_end_before_the_server_ends_them)
 {
-	KTAP_EQ(kept_ms(0), 5000);	/* it says nothing: as long as is configured */
+	KTAP_EQ(kept_ms(0), 5000);	/* no limit from the server: as configured */
 	KTAP_EQ(kept_ms(60), 5000);
 	KTAP_EQ(kept_ms(4), 3000);
 	KTAP_EQ(kept_ms(1), 500);
@@ -369,7 +372,7 @@ KTAP_TEST(t_those_of_an_upstream_that_no_configuration_has_go)
 	close(it.peer);
 }
 
-/* What is not to be sent twice does not meet the end that a program's server makes. */
+/* A request that must not be sent twice avoids the close of a program's server. */
 KTAP_TEST(t_a_post_to_a_program_goes_by_the_oldest_that_has_rested)
 {
 	struct tbg_upstream_conn *o[2], *other;
@@ -385,7 +388,7 @@ KTAP_TEST(t_a_post_to_a_program_goes_by_the_oldest_that_has_rested)
 		tbg_upstream_conn_keep(&it.w, o[i]);
 	it.w.now_ms += 100;
 	KTAP_CHECK(tbg_upstream_conn_take(&it.w, &it.x[2], &it.b[0], true) == o[0]);
-	o[1]->stamp_ms = it.w.now_ms;			/* back only now */
+	o[1]->stamp_ms = it.w.now_ms;			/* became idle only just now */
 	other = tbg_upstream_conn_take(&it.w, &it.x[3], &it.b[0], true);
 	KTAP_CHECK(other && other != o[1]);
 	KTAP_CHECK(o[1]->closing);
@@ -406,7 +409,8 @@ KTAP_TEST(t_requests_go_out_once_what_has_come_is_looked_at)
 	o->iov[0] = (struct iovec){ "GET", 3 };
 	o->iov[1] = (struct iovec){ " /", 2 };
 	tbg_upstream_conn_send(&it.w, o, 2);
-	tbg_upstream_conns_due(&it.w);			/* not looked yet */
+	/* not marked by tbg_upstream_conns_look() yet */
+	tbg_upstream_conns_due(&it.w);
 	KTAP_EQ(recv(it.peer, got, sizeof(got), 0), -1);
 	tbg_upstream_conns_look(&it.w);
 	tbg_upstream_conns_due(&it.w);
@@ -414,7 +418,7 @@ KTAP_TEST(t_requests_go_out_once_what_has_come_is_looked_at)
 	KTAP_CHECK(!memcmp(got, "GET /", 5));
 	KTAP_EQ(it.sent, 5);
 	KTAP_CHECK(o->sent && tbg_upstream_conn_asked(o));
-	/* one that is taken back is not sent */
+	/* a cancelled send is not performed */
 	tbg_upstream_conn_send(&it.w, o, 1);
 	KTAP_CHECK(tbg_upstream_conn_unsend(&it.w, o));
 	KTAP_CHECK(!tbg_upstream_conn_unsend(&it.w, o));
@@ -456,7 +460,7 @@ KTAP_TEST(t_a_full_queue_of_a_unix_socket_is_tried_again)
 	o = tbg_upstream_conn_take(&it.w, &it.x[0], &it.b[0], true);
 	KTAP_CHECK(o);
 	fake_ring_complete(&it.w, &o->connect, -EAGAIN);
-	KTAP_EQ(it.connected, 1);			/* nothing is told yet */
+	KTAP_EQ(it.connected, 1);			/* nothing is reported yet */
 	KTAP_EQ(fake_ring_ops(IORING_OP_CONNECT, NULL), 1);
 	tbg_upstream_conn_again(&it.w, o);
 	KTAP_EQ(fake_ring_ops(IORING_OP_CONNECT, NULL), 2);
@@ -465,7 +469,7 @@ KTAP_TEST(t_a_full_queue_of_a_unix_socket_is_tried_again)
 	tbg_upstream_conn_drop(&it.w, o);
 }
 
-/* A FastCGI server has a process for each connection: those that are idle make it wait. */
+/* A FastCGI server has one process per connection: idle connections make requests wait. */
 KTAP_TEST(t_one_that_starves_ends_the_idle_ones_of_its_server)
 {
 	struct tbg_upstream_conn *o[2];
@@ -481,7 +485,7 @@ KTAP_TEST(t_one_that_starves_ends_the_idle_ones_of_its_server)
 	tbg_upstream_conn_starves(&it.w, o[1]);
 	tbg_upstream_conns_check(&it.w);
 	KTAP_CHECK(o[0]->closing);
-	tbg_upstream_conn_keep(&it.w, o[1]);		/* nor is another kept */
+	tbg_upstream_conn_keep(&it.w, o[1]);		/* and no other one is kept */
 	KTAP_EQ(it.w.idle[0].nr, 0);
 	ended(o[0]);
 	KTAP_EQ(it.w.upstream_conns_nr, 0);

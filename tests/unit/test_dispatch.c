@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which handler answers (userd/serve), with real files in a folder of its own. The watch is
- * a fake: the test says how long what is read stays fresh.
+ * The choice of the handler (userd/serve), with real files in a separate folder. The
+ * watch is a fake: the test decides how long files stay fresh.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static struct {
 	struct tbg_answer answer;
 	char folder[32];
 	uint64_t fresh_ns;		/* how long a file stays fresh */
-	unsigned int leases;		/* files that were looked at */
+	unsigned int leases;		/* number of files checked */
 } it;
 
 void tbg_watch_lease(struct tbg_watch *w, const char *name, struct tbg_lease *ret)
@@ -67,7 +67,7 @@ const char *tbg_watch_doubt(const struct tbg_lease *lease, const struct stat *st
 	return "a fake";
 }
 
-/* nothing here is large */
+/* no file is large */
 bool tbg_open_files_get(struct tbg_open_files *o, const char *name, struct tbg_file *ret)
 {
 	return false;
@@ -89,7 +89,7 @@ int tbg_compressed_get(struct tbg_compressed *p, int fd, const struct stat *st,
 	return -E2BIG;
 }
 
-/* what is made aside is not asked for here */
+/* no task is started */
 void tbg_want_free(struct tbg_want *w)
 {
 }

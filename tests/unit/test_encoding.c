@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * bpf/core/encoding.h: RFC 9110 12.5.3, against a table and against a dull
- * reading of the grammar; and userd/http/content_coding.c, whose codings decode again.
+ * bpf/core/encoding.h: RFC 9110 12.5.3, compared with a table and with a simple
+ * implementation of the grammar; and userd/http/content_coding.c, whose output is
+ * decoded again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@
 
 static struct tbg_head *head;
 
-/* The bit of what is chosen, whatever stands behind the value. */
+/* Returns the bit of the chosen encoding, which must not depend on bytes after the value. */
 static unsigned int choose(const char *text, unsigned int have)
 {
 	size_t len = strlen(text);
@@ -103,10 +104,10 @@ static const struct {
 	{ "gzip;q=0.1, *;q=0.5", G, I },
 	{ "identity;q=0.5, *;q=0.1", ALL, I },
 	{ "identity;q=0, *;q=0.1", ALL, B },
-	/* the first counts */
+	/* the first one counts */
 	{ "gzip;q=0, gzip", ALL, I },
 	{ "gzip, gzip;q=0", ALL, G },
-	/* what is no coding of ours, or no element of a list */
+	/* unknown codings, and invalid list elements */
 	{ "gzipx", ALL, I },
 	{ "gzi", ALL, I },
 	{ "gzip-thing-of-a-length", ALL, I },
@@ -132,7 +133,7 @@ static const struct {
 	{ "\"gzip, br\"", ALL, I },
 	{ "a-very-long-coding-name-that-nobody-has;q=0.3;and=more, br;q=0.2", ALL, B },
 	{ "\xff\xfe, gzip", ALL, G },
-	/* nor is it covered by any, then */
+	/* then "*" does not cover it either */
 	{ "gzip;q=2, *", G, I },
 	{ "gzip        ;q=0, *", G, I },
 	{ "gzip;        q=0, *", ALL, B },
@@ -154,7 +155,7 @@ KTAP_TEST(t_choices)
 	}
 }
 
-/* What few words, marks and numbers make of one another. */
+/* All combinations of a few words, separators and numbers. */
 KTAP_TEST(t_as_the_dull_reading)
 {
 	static const char *const words[] = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * FastCGI records (userd/fastcgi/record.c): what is written is read again, in whatever
- * pieces it comes; padding is passed over; what is no record is refused.
+ * FastCGI records (userd/fastcgi/record.c): encoded records are decoded again, in any
+ * pieces; padding is skipped; invalid records are refused.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "fastcgi/record.h"
 
 /*
- * The records of b as text, read step bytes at a time from copies that end with
- * them: runs of one stream are joined, "STDOUT.1 abc|"; "!" at what is wrong.
+ * Returns the records of b as text, read step bytes at a time from copies of exact
+ * size: parts of one stream are joined, "STDOUT.1 abc|"; "!" marks an error.
  */
 static char *read_all(const void *b, size_t len, size_t step)
 {
@@ -94,7 +94,7 @@ KTAP_TEST(t_padding_is_passed_over)
 	KTAP_CHECK(reads("\1\6\0\1\0\3\5\0abcxxxxx\1\6\0\1\0\0\0\0", 24, "6.1 abc|6.1 |"));
 	KTAP_CHECK(reads("\1\6\0\1\0\0\2\0xx\1\7\0\1\0\1\0\0e", 19, "6.1 |7.1 e|"));
 	KTAP_CHECK(reads("\1\3\0\1\0\10\1\0\0\0\0\0\0\0\0\0x", 17, "3.1 0 0|"));
-	/* an end whose padding is missing has not come yet */
+	/* an END without its padding is incomplete */
 	KTAP_CHECK(reads("\1\3\0\1\0\10\1\0\0\0\0\0\0\0\0\0", 16, "..."));
 	KTAP_CHECK(reads("\1\6\0\1\0\1\1\0a", 9, "6.1 a|..."));
 }
@@ -172,7 +172,7 @@ KTAP_TEST(t_pairs_that_go_beyond_their_end_are_refused)
 	struct tbg_slice name, value;
 
 	for (size_t n = 1; n < sizeof(pair); n++) {
-		uint8_t *b = malloc(n);		/* exact: ASan sees one too many */
+		uint8_t *b = malloc(n);		/* exact size: ASan detects an overrun */
 		size_t at = 0;
 
 		memcpy(b, pair, n);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Heads through a gateway (userd/http/forward.c, http/header.c) and the servers behind it
- * (upstream.c): what is passed on, replaced and dropped.
+ * Heads through a gateway (userd/http/forward.c, http/header.c) and upstream servers
+ * (upstream.c): what is forwarded, replaced and dropped.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static char *text_of(struct tbg_lines *l)
 	return text;
 }
 
-/* Until the next call. */
+/* Valid until the next call. */
 static const struct tbg_fields *fields_of(const char *text)
 {
 	static struct tbg_fields f;
@@ -139,7 +139,7 @@ KTAP_TEST(t_connection_cannot_name_what_we_say_ourselves)
 
 	KTAP_CHECK(strstr(got, "Host: h\r\n") && strstr(got, "X-Forwarded-For: 192.0.2.9\r\n"));
 	KTAP_CHECK(strstr(got, "Via: ") && !strstr(got, "A: b"));
-	/* but what the client has said of it goes */
+	/* but the client's own values of these fields are dropped */
 	got = request("Connection: via, Forwarded\r\nVia: 1.0 x\r\nForwarded: for=x\r\n\r\n", PLAIN);
 	KTAP_CHECK(strstr(got, "\r\nVia: 1.1 toboggan (1)\r\n"));
 	KTAP_CHECK(strstr(got, "\r\nForwarded: for=192.0.2.9;"));
@@ -185,7 +185,7 @@ KTAP_TEST(t_update)
 	KTAP_CHECK(!strcmp(text_of(&l), "Cache-Control: private=\"b\"\r\nA: 1\r\nC: 4\r\n"));
 }
 
-/* They tell of the bytes that are stored, and those stay. */
+/* These fields describe the stored bytes, which do not change. */
 KTAP_TEST(t_update_keeps_what_tells_of_the_bytes)
 {
 	const char *old = "Content-Encoding: gzip\r\nContent-Digest: a\r\n";
@@ -196,7 +196,7 @@ KTAP_TEST(t_update_keeps_what_tells_of_the_bytes)
 	KTAP_CHECK(!strcmp(text_of(&l), "Content-Encoding: gzip\r\nContent-Digest: a\r\nX: 1\r\n"));
 	tbg_forward_update(&l, "", 0, news, strlen(news));
 	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\n"));
-	/* nor do those of a part stay with what it is joined to */
+	/* nor are those of a part kept for the combined response */
 	tbg_forward_fields(&l, fields_of("Content-Digest: c\r\nContent-MD5: b\r\nX: 1\r\n"),
 			   NULL, 206);
 	KTAP_CHECK(!strcmp(text_of(&l), "X: 1\r\n"));
@@ -322,7 +322,8 @@ KTAP_TEST(t_turns_failures_and_rest)
 		tbg_backend_failed(&u->backends[1], "refused", 1);
 	for (int i = 0; i < 9; i++)
 		KTAP_CHECK(tbg_upstream_choose(u, 0, 2)->nr != 1);
-	for (unsigned int i = 0, turns[3] = { 0 }; i < 10; i++) {	/* of those that are left */
+	/* among the remaining ones */
+	for (unsigned int i = 0, turns[3] = { 0 }; i < 10; i++) {
 		turns[tbg_upstream_choose(u, 0, 2)->nr]++;
 		KTAP_CHECK(i < 9 || (turns[0] == 5 && turns[2] == 5));
 	}
@@ -330,7 +331,7 @@ KTAP_TEST(t_turns_failures_and_rest)
 	b = tbg_upstream_choose(u, 5, 2 + TBG_BACKEND_REST_NS);
 	KTAP_EQ(b->nr, 1);
 	KTAP_EQ(atomic_load(&b->logged), TBG_NEWS_RESTS);
-	tbg_backend_worked(b, 1);		/* what was sent before it rested */
+	tbg_backend_worked(b, 1);		/* from a request sent before it rested */
 	KTAP_EQ(atomic_load(&b->logged), TBG_NEWS_RESTS);
 	tbg_backend_worked(b, 2 + TBG_BACKEND_REST_NS);
 	KTAP_EQ(atomic_load(&b->logged), TBG_NEWS_WELL);

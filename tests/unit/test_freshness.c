@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * RFC 9111 as pure functions (userd/http/freshness.c): what is stored, for how long,
- * how old it is, and whom it may answer. One table for each rule; what only
- * shows with a daemon is in tests/net/cache/t_rules9111.py, with time in t_cache9111.py.
+ * RFC 9111 as pure functions (userd/http/freshness.c): which responses are stored, for
+ * how long, how old they are, and which requests they may answer. One table per rule;
+ * rules that need a daemon are in tests/net/cache/t_rules9111.py, those about time in
+ * t_cache9111.py.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +27,11 @@ static const char *dated(const char *format, int64_t offset_s)
 	return to;
 }
 
-/* What gives a lifetime of a day, and what has outlived it. */
+/* Gives a lifetime of a day; has exceeded it. */
 #define LONG_AGO "Last-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\n"
 #define GUESSED LONG_AGO "Age: 86430\r\n"
 
-/* Until the next call. */
+/* Valid until the next call. */
 static const struct tbg_fields *fields_of(const char *text)
 {
 	static struct tbg_fields f;
@@ -135,7 +136,7 @@ KTAP_TEST(t_age)
 	KTAP_EQ(age("Age: 99999999999999\r\n", 0, 0), TBG_SECONDS_MAX);
 }
 
-/* RFC 9213: a dictionary to the letter, in place of the others. */
+/* RFC 9213: a dictionary, parsed strictly, replaces the other fields. */
 KTAP_TEST(t_targeted_lifetime)
 {
 	static const struct {
@@ -153,9 +154,9 @@ KTAP_TEST(t_targeted_lifetime)
 		{ "CDN-Cache-Control: max-age=999999999999\r\n", TBG_SECONDS_MAX },
 		{ "CDN-Cache-Control: max-age=0\r\nCache-Control: max-age=60\r\n", 0 },
 		{ "CDN-Cache-Control: max-age=-1\r\nCache-Control: max-age=60\r\n", 0 },
-		/* of the wrong type: as if it were not there */
+		/* of the wrong type: ignored */
 		{ "CDN-Cache-Control: max-age=\"9\"\r\nCache-Control: max-age=60\r\n", 0 },
-		/* not a dictionary: the others count */
+		/* not a dictionary: the other fields count */
 		{ "CDN-Cache-Control: \r\nCache-Control: max-age=60\r\n", 60 },
 		{ "CDN-Cache-Control: max-age=9,\r\nCache-Control: max-age=60\r\n", 60 },
 		{ "CDN-Cache-Control: Max-Age=9\r\nCache-Control: max-age=60\r\n", 60 },
@@ -183,18 +184,18 @@ KTAP_TEST(t_expiry_and_refresh)
 	KTAP_EQ(tbg_response_directives_expires_ns(&t), NOW_NS + 70 * SEC);
 	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + 60 * SEC);
 	KTAP_EQ(tbg_response_directives_refresh_ns(&t, true), NOW_NS + 63 * SEC);
-	/* a part of a second on the way is no Age, but time */
+	/* a fraction of a second in transit does not change Age, but counts as time */
 	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, SEC / 4);
 	KTAP_EQ(tbg_response_directives_age(&t, NOW_NS), 30);
 	KTAP_EQ(tbg_response_directives_expires_ns(&t), NOW_NS + 70 * SEC - SEC / 4);
-	/* a slow upstream is asked sooner */
+	/* a slow upstream is asked earlier */
 	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 8 * SEC);
 	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + (62 - 16) * SEC);
 	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 22 * SEC);
 	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + (48 - 42) * SEC);
 	tbg_response_directives_read(&t, 200, fields_of(f), NOW_S, NOW_NS, 33 * SEC);
 	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS);
-	/* and one that does not live long */
+	/* and one with short lifetimes */
 	tbg_response_directives_read(&t, 200, fields_of("Cache-Control: max-age=5\r\n"), NOW_S, NOW_NS, 0);
 	KTAP_EQ(tbg_response_directives_refresh_ns(&t, false), NOW_NS + 4 * SEC);
 	tbg_response_directives_read(&t, 200, fields_of("Cache-Control: max-age=2\r\n"), NOW_S, NOW_NS, 0);
@@ -204,7 +205,7 @@ KTAP_TEST(t_expiry_and_refresh)
 	KTAP_EQ(tbg_response_directives_expires_ns(&t), 0);
 }
 
-/* A step of the wall clock makes nothing young again. */
+/* A step of the wall clock makes no response younger. */
 KTAP_TEST(t_age_follows_the_monotonic_clock)
 {
 	struct tbg_response_directives t;
@@ -375,7 +376,7 @@ KTAP_TEST(t_cookies_are_not_stored)
 	storable_check(rows, sizeof(rows) / sizeof(*rows));
 }
 
-/* Where the location allows it: with a lifetime, which says that it is for everybody. */
+/* Where the location allows it, and with an explicit lifetime: that makes it shared. */
 KTAP_TEST(t_cookies_are_stored_where_that_is_allowed)
 {
 	static const struct {
@@ -401,7 +402,7 @@ KTAP_TEST(t_cookies_are_stored_where_that_is_allowed)
 	}
 }
 
-/* Those who wait for it, or come later, are not who has asked for it. */
+/* Requests that wait for it, or come later, are not the one that fetched it. */
 KTAP_TEST(t_what_has_no_lifetime_is_for_one)
 {
 	static const struct {
@@ -538,12 +539,12 @@ KTAP_TEST(t_stale_on_error)
 		{ false, false, "Cache-Control: max-age=60, stale-if-error=99\r\nAge: 90\r\n",
 		  "Cache-Control: no-cache\r\n" },
 		{ false, false, "Cache-Control: max-age=60\r\nAge: 99999999\r\n", "" },
-		/* stored to be validated: nobody has said that it is for others */
+		/* stored for validation: it was not declared to be shared */
 		{ false, false, "ETag: \"1\"\r\n", "" },
 		{ false, false, "Cache-Control: max-age=0\r\nETag: \"1\"\r\n", "" },
 		{ false, false, "Expires: 0\r\nETag: \"1\"\r\n", "Cache-Control: stale-if-error=99\r\n" },
 		{ true, true, "Cache-Control: max-age=0, stale-if-error=9\r\n", "" },
-		/* a lifetime that is a guess, and over */
+		/* a heuristic lifetime that is over */
 		{ false, false, GUESSED, "Cache-Control: stale-if-error=99\r\n" },
 		{ false, false, GUESSED "Cache-Control: stale-if-error=99\r\n", "" },
 		{ false, false, "ETag: \"1\"\r\nCache-Control: stale-if-error=99\r\n", "" },

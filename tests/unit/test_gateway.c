@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The gateway's pure parts: which program a path names, what it gets to see,
- * where its head ends; what a module reads of cookies and forms. And the server
- * side of FastCGI on a socket pair of its own.
+ * The pure functions of the gateway: which program a path names, its environment, the
+ * end of its head; how a module reads cookies and forms. And the server side of FastCGI
+ * on a socket pair.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -158,7 +158,7 @@ KTAP_TEST(t_variables_of_programs)
 		KTAP_CHECK(!tbg_cgi_variable(no[i]));
 }
 
-/* --- what modules read --------------------------------------------------- */
+/* --- input of modules ---------------------------------------------------- */
 
 /* module.c is not linked: it runs in a process of its own. */
 void tbg_request_mark(struct tbg_request *r)
@@ -228,7 +228,7 @@ static struct {
 	char body[100];
 	size_t body_len;
 	bool hold;			/* no answer */
-	size_t more;			/* bytes behind the answer's body */
+	size_t more;			/* bytes after the answer's body */
 } server;
 
 static const char zeros[1 << 20];
@@ -290,7 +290,7 @@ static void server_open(int *ret_fd)
 		abort();
 }
 
-/* A few rounds: whatever has been sent is dealt with. */
+/* Runs a few rounds: handles everything that was sent. */
 static void rounds(void)
 {
 	for (int i = 0; i < 3; i++)
@@ -330,7 +330,7 @@ static void request_put(struct tbg_lines *l, uint16_t id, uint8_t role, uint8_t 
 	put(l, TBG_FCGI_RECORD_STDIN, id, "");
 }
 
-/* What has come of one type, and how the request ended; -1: not. */
+/* Returns the received content of one type, and how the request ended; -1: not yet. */
 static int answer(int fd, uint8_t type, char *ret, size_t *ret_len)
 {
 	struct tbg_fcgi_record_reader rd = { 0 };
@@ -474,7 +474,7 @@ KTAP_TEST(t_retiring_loses_no_request)
 	rounds();
 	KTAP_EQ(server.s.connections_nr, 1);
 	request_put(&l, 1, TBG_ROLE_RESPONDER, TBG_FCGI_RECORD_KEEP_CONN);
-	/* on its way when it retires, and not all of it */
+	/* in transit while it retires, and incomplete */
 	if (send(fd, l.text, l.len / 2, 0) < 0)
 		abort();
 	tbg_serve_retire(&server.s);
@@ -491,7 +491,7 @@ KTAP_TEST(t_retiring_loses_no_request)
 	server_close(fd);
 }
 
-/* However much of it its socket does not hold yet. */
+/* Even if its socket has not accepted all of it. */
 KTAP_TEST(t_retiring_loses_no_answer)
 {
 	static char b[64 << 10];
@@ -519,7 +519,7 @@ KTAP_TEST(t_retiring_loses_no_answer)
 	server_close(fd);
 }
 
-/* One request on fd and its answer. */
+/* Sends a request on fd and reads its answer. */
 static bool asked(int fd)
 {
 	struct tbg_lines l = { 0 };
@@ -549,7 +549,7 @@ KTAP_TEST(t_retiring_ends_idle_connections)
 	server_close(fd);
 }
 
-/* It is made for a request, which its maker cannot send elsewhere. */
+/* The connection was made for a request, which the daemon cannot send elsewhere. */
 KTAP_TEST(t_retiring_serves_what_a_new_connection_is_for)
 {
 	int fd;
@@ -565,7 +565,7 @@ KTAP_TEST(t_retiring_serves_what_a_new_connection_is_for)
 	server_close(fd);
 }
 
-/* Of no other connection's end it would be told that there is room again. */
+/* Otherwise it would never learn that a descriptor is free again. */
 KTAP_TEST(t_without_a_descriptor_for_its_first_connection_it_retires)
 {
 	struct rlimit was, none;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * When a connection is given back to wire (userd/tiers/tcb.c), and how often one that
- * wire refuses costs a system call. The programs and maps of BPF are fakes.
+ * When a connection is given back to wire (userd/tiers/tcb.c), and how often a refusal
+ * by wire costs a system call. The programs and maps of BPF are fakes.
  */
 #include <errno.h>
 #include <string.h>
@@ -35,7 +35,7 @@ int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
 	return 0;
 }
 
-/* No map has an entry: the connection is forgotten, and nothing is owed. */
+/* All maps are empty: the connection is forgotten, and nothing is unsent. */
 int bpf_map_lookup_elem(int fd, const void *key, void *value)
 {
 	return -ENOENT;
@@ -81,7 +81,7 @@ void tbg_segment_make(struct tbg_segment *ret, const struct tbg_tcb_key *key,
 	ret->len = len;
 }
 
-/* Requests of a connection until it is given, nr at most. */
+/* Sends at most nr requests until the connection is given back. Returns their number. */
 static unsigned int requests(struct tbg_taken *k, unsigned int nr, unsigned int answers)
 {
 	static const struct tbg_tcbs none;
@@ -127,7 +127,7 @@ KTAP_TEST(t_a_connection_of_misses_is_asked_rarely)
 	requests(&k, 3200, 3);
 	KTAP_CHECK(it.asked > 90 && it.asked < 120);
 	KTAP_CHECK(it.given == 0);
-	/* and yet it is given, once it sends nothing but hits */
+	/* and yet it is given back once all its requests are hits */
 	it.knows = true;
 	KTAP_CHECK(requests(&k, 34, 3) > 0);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The lines of a head told apart by what their names are (userd/http/header.c), and
- * the bytes that values are made of (userd/http/token.h).
+ * The lines of a head, classified by name (userd/http/header.c), and the bytes allowed
+ * in values (userd/http/token.h).
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ KTAP_TEST(t_each_name_is_known_in_any_case)
 	KTAP_EQ(name_of("Warning"), TBG_NAME_OTHER);
 }
 
-/* What bpf/core/request.h takes that name for, as it reads it. */
+/* Returns the class that bpf/core/request.h gives that name. */
 static enum tbg_field wire_class(const char *text)
 {
 	char b[64] = { 0 };
@@ -132,7 +132,7 @@ KTAP_TEST(t_many_lines)
 	tbg_lines_free(&l);
 }
 
-/* Each byte at each place of an exact buffer: ASan sees one too many. */
+/* Each byte at each position of a buffer of exact size: ASan detects an overrun. */
 KTAP_TEST(t_the_first_byte_that_is_of_no_value_is_found)
 {
 	for (size_t len = 0; len < 20; len++) {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* bpf/core/key.h against SipHash by the book, and what a key depends on. */
+/*
+ * bpf/core/key.h compared with a literal implementation of SipHash, and what a key
+ * depends on.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,8 +20,8 @@ static void path_of(const char *text, size_t len, struct tbg_path *ret)
 }
 
 /*
- * Before it judges anything: the authors' vectors for SipHash-2-4 with 128
- * bits of output (vectors.h of the reference code), messages of 0 and 1 bytes.
+ * Checks the reference first: the authors' vectors for SipHash-2-4 with 128 bits of
+ * output (vectors.h of the reference code), messages of 0 and 1 bytes.
  */
 KTAP_TEST(t_reference_is_siphash)
 {
@@ -103,7 +106,7 @@ KTAP_TEST(t_path_load_refuses_what_does_not_fit)
 	KTAP_EQ(tbg_path_load(h, ~0u, ~0u, &path), TBG_WHY_PATH);
 }
 
-/* Host, target and Accept-Encoding somewhere in the head, however they lie. */
+/* Host, target and Accept-Encoding at any positions in the head. */
 KTAP_TEST(t_texts_of_uris_and_of_what_varies)
 {
 	static const char host[] = "www.example.test:8080";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Versions of kernels against fix levels (kernel/level.h), as uname and Debian
- * write them.
+ * Compares kernel versions with fix levels (kernel/level.h), in the formats of uname
+ * and Debian.
  */
 #include "../../kernel/level.h"
 #include "ktap.h"
@@ -11,7 +11,7 @@ static const char levels[] = "6.1.187,6.12.105,7.2.0";
 static const struct {
 	const char *version;
 	enum tbg_level want;
-	const char *text;	/* of messages; NULL: all of it */
+	const char *text;	/* used in messages; NULL: all of it */
 } table[] = {
 	{ "6.1.186", TBG_LEVEL_OPEN, NULL },
 	{ "6.1.187", TBG_LEVEL_FIXED, NULL },

@@ -66,7 +66,7 @@ KTAP_TEST(t_combined_format)
 	     "\"GET /a?b=c HTTP/1.1\" 200 1024 \"http://r/\" \"curl/8 (x)\"");
 }
 
-/* The whole line; every byte that JSON or UTF-8 could stumble over escaped. */
+/* The complete line; every byte that is special in JSON or UTF-8 is escaped. */
 KTAP_TEST(t_json_format)
 {
 	static const char head[] =
@@ -128,7 +128,7 @@ KTAP_TEST(t_first_of_repeated_fields)
 	     "\"GET / HTTP/1.1\" 200 1024 \"1\" \"-\"");
 }
 
-/* $remote_user: dXNlcjpwYXNz is user:pass. Without a colon, or a name: nobody. */
+/* $remote_user: dXNlcjpwYXNz is user:pass. Without a colon or a name, there is none. */
 KTAP_TEST(t_user_of_basic_authorization)
 {
 	static const struct {
@@ -138,7 +138,10 @@ KTAP_TEST(t_user_of_basic_authorization)
 		{ "Basic dXNlcg==", "-" }, { "Basic OnB3", "-" }, { "Basic", "-" },
 		{ "Basic !", "-" }, { "Bearer dXNlcjpwYXNz", "-" }, { "", "-" },
 		{ "Basic dSJzCjpw", "u\\x22s\\x0A" },
-		/* not padded, something behind that, blanks, a letter too many */
+		/*
+		 * without padding, with text after it, with blanks, with one character
+		 * too many
+		 */
 		{ "Basic Ym9iOng", "bob" }, { "Basic Ym9iOn", "bob" }, { "Basic Ym9iOng=!", "bob" },
 		{ "Basic Ym9i Ong=", "-" }, { "Basic Ym9iO", "-" }, { "Basic Ym9iOngx", "bob" },
 		{ "Basic =Ym9iOng", "-" }, { "Basic Ym9iOng-", "-" },
@@ -155,13 +158,13 @@ KTAP_TEST(t_user_of_basic_authorization)
 	}
 }
 
-/* Also a long one; what is of more than 8 KiB is cut there. */
+/* Long user names, too; those of more than 8 KiB are cut there. */
 KTAP_TEST(t_long_user)
 {
 	static const char *const agent = "\"-\" \"-\" user hit 61.000001\n";
 	static char head[32768], want[32768];
 
-	for (size_t nr = 200; nr <= 6400; nr *= 2) {	/* of "AAA" */
+	for (size_t nr = 200; nr <= 6400; nr *= 2) {	/* number of "AAA" */
 		size_t len = 3 * nr < 8192 ? 3 * nr : 8192;
 		char *at = stpcpy(head, "GET / HTTP/1.1\r\nAuthorization: Basic ");
 
@@ -187,7 +190,7 @@ KTAP_TEST(t_bare_line_feeds)
 	     "\"GET / HTTP/1.0\" 200 1024 \"r\" \"-\"");
 }
 
-/* Heads are not NUL-terminated: cut anywhere, nothing behind the cut shows. */
+/* Heads are not NUL-terminated: wherever one ends, no byte after it is used. */
 KTAP_TEST(t_cut_at_every_byte)
 {
 	static const char head[] =
@@ -226,7 +229,7 @@ KTAP_TEST(t_addresses)
 	}
 }
 
-/* What the kernel's events carry: four words, IPv4-mapped. */
+/* Kernel events contain IPv4-mapped addresses of four words. */
 KTAP_TEST(t_addresses_of_kernel_hits)
 {
 	uint32_t words[4] = { 0, 0, htonl(0xffff), htonl(0xc0000207) };
@@ -340,13 +343,13 @@ KTAP_TEST(t_reopen_starts_a_new_file)
 	KTAP_EQ(tbg_log_reopen(l), 0);
 	write_lines(l, 2);
 	tbg_log_close(l);
-	KTAP_EQ(lines_of(old), before + 4);	/* what came before */
+	KTAP_EQ(lines_of(old), before + 4);	/* lines before the reopen */
 	KTAP_EQ(lines_of(file), 2);
 	unlink(old);
 	unlink(file);
 }
 
-/* Enough for both halves: the queue never waits for a disk that is full. */
+/* Enough for both halves: the queue never waits for a full disk. */
 KTAP_TEST(t_full_disk_counts_every_line)
 {
 	struct tbg_log *l = log_at("/dev/full");

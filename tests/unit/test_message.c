@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Messages (userd/os/message.c) to a stderr that nobody reads: none of them waits for it.
+ * Messages (userd/os/message.c) to a stderr without a reader: none of them waits.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 #define WAIT_S	10		/* SIGALRM ends a test that waits for a reader */
 
-static bool room;		/* what poll() says of stderr, whatever is true */
+static bool room;		/* the result of poll() for stderr */
 
 int poll(struct pollfd *fds, nfds_t nr, int timeout_ms)
 {
@@ -21,7 +21,7 @@ int poll(struct pollfd *fds, nfds_t nr, int timeout_ms)
 	return room;
 }
 
-/* A pipe that is full in place of stderr: its other end; *ret_old is stderr. */
+/* Replaces stderr by a full pipe and returns its other end; *ret_old is stderr. */
 static int fill(int *ret_old)
 {
 	int ends[2];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A request as meta-variables (userd/fastcgi/parameters.c): the program's place, what the
- * request says, its fields; and what must never become a variable.
+ * Meta-variables of a request (userd/fastcgi/parameters.c): the program's path, the
+ * request, its fields; and names that must never become variables.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static struct tbg_endpoints endpoints = {
 
 static const char *found;	/* index of the path's folder */
 
-/* All of them as "NAME=value\n". */
+/* Returns all of them, one "NAME=value" per line. */
 static char *params(const struct tbg_script *s, const char *path, const char *target,
 		    const char *fields, struct tbg_forward f)
 {
@@ -44,7 +44,7 @@ static char *params(const struct tbg_script *s, const char *path, const char *ta
 	return text;
 }
 
-/* Whether there is exactly one of that name, with that value; NULL: none. */
+/* Returns whether there is exactly one of that name with that value; NULL: none. */
 static bool has(const char *text, const char *name, const char *value)
 {
 	const char *found = NULL;
@@ -219,7 +219,7 @@ KTAP_TEST(t_names_of_hosts)
 	}
 }
 
-/* RFC 3875 4.1.14: an address of IPv6 stands in brackets there, and nowhere else. */
+/* RFC 3875 4.1.14: IPv6 addresses have brackets there, and only there. */
 KTAP_TEST(t_names_of_hosts_that_are_addresses)
 {
 	struct tbg_endpoints was = endpoints;

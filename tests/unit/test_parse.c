@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The daemon's parser (userd/http/request.c): what RFC 9112 wants of a server, the
- * shapes that smuggling takes, and that no cut of the bytes changes a verdict.
+ * The daemon's parser (userd/http/request.c): the requirements of RFC 9112 for servers,
+ * patterns of request smuggling, and that no division into pieces changes a result.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static char path[TBG_TARGET_MAX + 1];
 
 static enum tbg_parsed parse(const char *req, size_t len, struct tbg_message *m)
 {
-	uint8_t *b = malloc(len ? len : 1);	/* exact: ASan sees one too many */
+	uint8_t *b = malloc(len ? len : 1);	/* exact size: ASan detects an overrun */
 	enum tbg_parsed p;
 
 	memset(m, 0, sizeof(*m));
@@ -62,7 +62,7 @@ static const struct {
 	{ "GET /d\303\251j\303\240?q=\342\202\254 HTTP/1.1\r\n" H "\r\n", 0, "/d\303\251j\303\240" },
 	{ "GET /\360\237\230\200 HTTP/1.1\r\n" H "\r\n", 0, "/\360\237\230\200" },
 	{ "GET /\351 HTTP/1.1\r\n" H "\r\n", 400, NULL },		/* Latin-1 */
-	{ "GET /\303 HTTP/1.1\r\n" H "\r\n", 400, NULL },		/* cut off */
+	{ "GET /\303 HTTP/1.1\r\n" H "\r\n", 400, NULL },		/* truncated */
 	{ "GET /\300\257 HTTP/1.1\r\n" H "\r\n", 400, NULL },	/* an overlong slash */
 	{ "GET /\340\200\257 HTTP/1.1\r\n" H "\r\n", 400, NULL },
 	{ "GET /\355\240\200 HTTP/1.1\r\n" H "\r\n", 400, NULL },	/* a surrogate */
@@ -111,7 +111,7 @@ KTAP_TEST(t_each_request_has_its_status)
 	}
 }
 
-/* Handed over byte by byte, with the same result. */
+/* Byte by byte, with the same result. */
 KTAP_TEST(t_split_at_every_byte)
 {
 	for (size_t i = 0; i < TABLE_NR; i++) {
@@ -133,7 +133,7 @@ KTAP_TEST(t_split_at_every_byte)
 	}
 }
 
-/* Refused by what there is of it, long before its line ends. */
+/* Refused as soon as enough is received, long before the line ends. */
 KTAP_TEST(t_line_without_end)
 {
 	struct tbg_message m;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What stored responses (userd/store/) are to others: published in the cache with them and
- * withdrawn with them, and fetches that others wait for.
+ * The effects of stored responses (userd/store/) elsewhere: they are published in the
+ * cache and withdrawn with it, and requests wait for their fetches.
  */
 #include "filled_store.h"
 
 /*
- * Publishes what is found under uri, under that number of a text; true: it is
+ * Publishes the response found under uri with text number nr. Returns whether it is
  * known now.
  */
 static bool publish_as(struct tbg_store *s, struct tbg_cache *c, const char *uri,
@@ -77,7 +77,7 @@ KTAP_TEST(t_what_is_published_goes_with_what_is_stored)
 	KTAP_EQ(tbg_store_purge_tag(s, "y"), 1);
 	KTAP_CHECK(!known(c, "h/b"));
 
-	/* variants: which of them answers is not for the kernel to know */
+	/* variants that the kernel cannot select */
 	KTAP_CHECK(put(s, "h/c", "", "", "1", tbg_store_seq(s)));
 	KTAP_CHECK(publish(s, c, "h/c", ""));
 	KTAP_CHECK(put(s, "h/c", "Vary: F\r\n", "F: 1\r\n", "2", tbg_store_seq(s)));
@@ -110,13 +110,13 @@ KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 	KTAP_CHECK(publish_as(s, c, "h/a", gzip, 3, 0) && publish_as(s, c, "h/a", gzip, 2, 0));
 	KTAP_CHECK(known_as(c, "h/a", 1) && known_as(c, "h/a", 2) && known_as(c, "h/a", 3));
 
-	/* one more variant leaves them; its own successor takes its place */
+	/* a new variant does not affect the others; its own successor replaces it */
 	KTAP_CHECK(put(s, "h/a", vary, "Accept-Encoding: br\r\n", "3", 0));
 	KTAP_CHECK(known_as(c, "h/a", 1) && known_as(c, "h/a", 2) && known_as(c, "h/a", 3));
 	KTAP_CHECK(put(s, "h/a", vary, gzip, "4", 0));
 	KTAP_CHECK(known_as(c, "h/a", 1) && !known_as(c, "h/a", 2) && !known_as(c, "h/a", 3));
 
-	/* a field named twice is another one: it is not known which is newer */
+	/* a field named twice is a different Vary: it is unknown which one is newer */
 	KTAP_CHECK(put(s, "h/a", "Vary: Accept-Encoding, Accept-Encoding\r\n", gzip, "4", 0));
 	KTAP_CHECK(!known_as(c, "h/a", 1) && !publish_as(s, c, "h/a", gzip, 2, 0));
 	tbg_store_purge(s, NULL, 0);
@@ -124,7 +124,7 @@ KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 	KTAP_CHECK(put(s, "h/a", vary, gzip, "4", tbg_store_seq(s)));
 	KTAP_CHECK(publish_as(s, c, "h/a", "", 1, 0));
 
-	/* so many texts of one, and of more one a second */
+	/* at most this many texts of one response, and one more per second */
 	for (uint64_t i = 10; i < 10 + TBG_STORED_OBJECTS; i++)
 		KTAP_CHECK(publish_as(s, c, "h/a", gzip, i, 0));
 	KTAP_CHECK(publish_as(s, c, "h/a", gzip, 20, 2000000000));
@@ -133,7 +133,7 @@ KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 	KTAP_CHECK(publish_as(s, c, "h/a", gzip, 21, 3000000000));
 	KTAP_CHECK(known_as(c, "h/a", 1) && known_as(c, "h/a", 21));
 
-	/* now another field decides as well */
+	/* now another field selects, too */
 	KTAP_CHECK(put(s, "h/a", "Vary: Accept-Encoding, F\r\n", gzip, "5",
 		       tbg_store_seq(s)));
 	KTAP_CHECK(!known_as(c, "h/a", 1) && !known_as(c, "h/a", 21));
@@ -142,7 +142,7 @@ KTAP_TEST(t_variants_of_an_encoding_are_published_side_by_side)
 	tbg_cache_close(c);
 }
 
-/* What gave way to others has given its slot back, whoever still knows of it. */
+/* An evicted object has released its slot, even while others watch it. */
 KTAP_TEST(t_more_are_published_than_there_is_room_for)
 {
 	struct tbg_store *s = open_store(16 << 20);
@@ -159,7 +159,7 @@ KTAP_TEST(t_more_are_published_than_there_is_room_for)
 		snprintf(uri, sizeof(uri), "h/%llu", (unsigned long long)i);
 		KTAP_CHECK(put(s, uri, "", "", "1", 0));
 		for (int k = 0; k < 8; k++)
-			known_as(c, uri, i);		/* it is asked for often */
+			known_as(c, uri, i);		/* it is requested often */
 		nr += publish_as(s, c, uri, "", i, 0);
 	}
 	KTAP_CHECK(nr > slots + slots / 4);

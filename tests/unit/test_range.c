@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Ranges (userd/http/range.c): what a Range field asks for, and that the body made
- * of several parts is the same however it is read.
+ * Ranges (userd/http/range.c): the evaluation of a Range field, and that a body of
+ * several parts does not depend on how it is read.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static const struct {
 	{ "bytes=0-4,3-6", 10, 206, 2, 0, 5 },
 	{ "bytes=5-9,0-4", 10, 206, 2, 5, 5 },
 	{ "bytes=9223372036854775806-", INT64_MAX, 206, 1, INT64_MAX - 1, 1 },
-	/* more than there is */
+	/* more bytes than the representation has */
 	{ "bytes=0-,0-", 10, 200, 0, 0, 0 },
 	{ "bytes=0-5,4-9", 10, 200, 0, 0, 0 },
 	{ "bytes=0-9223372036854775806,0-9223372036854775806,0-9223372036854775806",
@@ -76,7 +76,7 @@ KTAP_TEST(t_each_field_has_its_ranges)
 {
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
 		size_t len = strlen(table[i].text);
-		char *exact = malloc(len ? len : 1);	/* no NUL behind it */
+		char *exact = malloc(len ? len : 1);	/* no NUL after it */
 		struct tbg_ranges r = { 0 };
 		unsigned int status;
 
@@ -130,7 +130,7 @@ KTAP_TEST(t_parts_are_as_the_rfc_has_them)
 	tbg_parts_free(p);
 }
 
-/* All of a body, read `room` bytes at a time; pieces of a file by hand. */
+/* Reads all of a body, `room` bytes at a time; pieces of a file are added here. */
 static size_t read_all(struct tbg_parts *p, char *ret, size_t room)
 {
 	struct tbg_range piece;
@@ -222,7 +222,7 @@ KTAP_TEST(t_owner_is_released_once)
 	KTAP_EQ(released, 1);
 }
 
-/* What it holds is the field, however many parts that is. */
+/* It stores only the field, however many parts that has. */
 KTAP_TEST(t_thousands_of_parts)
 {
 	static char text[1 << 17];

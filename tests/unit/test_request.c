@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The fast grammar (bpf/core/request.h): what it accepts and the exact reason
- * why it passes up the rest, at every length and with every byte changed.
+ * The fast grammar (bpf/core/request.h): which requests it accepts and the exact reason
+ * for passing up the others, for every length and with every byte changed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static const char *const why_names[] = {
 static struct tbg_head *head;
 static struct tbg_scan scan;
 
-/* The why, the same whatever stands behind the request. */
+/* Returns the why, which must not depend on bytes after the request. */
 static int parse(const void *req, size_t len, struct tbg_req *ret)
 {
 	int why = -1;
@@ -254,7 +254,7 @@ KTAP_TEST(t_dull_oracle_agrees)
 	}
 }
 
-/* By them a proxy names another URI: the flag lets an entry leave that to the daemon. */
+/* In these fields a proxy names another URI: the flag lets an entry pass the request up. */
 KTAP_TEST(t_claims_of_a_proxy_are_seen)
 {
 	static const struct {
@@ -348,7 +348,7 @@ KTAP_TEST(t_every_byte_changed_to_every_other)
 	}
 }
 
-/* The same request with a field of every length, to the limit and beyond. */
+/* The same request with a field of every length, up to the limit and beyond. */
 KTAP_TEST(t_every_length)
 {
 	static uint8_t req[TBG_REQ_MAX + 64];
@@ -376,7 +376,7 @@ KTAP_TEST(t_every_length)
 		}
 }
 
-/* What ends a call of the parser's loop: a long value, or enough lines. */
+/* Two ends of a call of the parser's loop: a long value, or enough lines. */
 KTAP_TEST(t_long_values_and_short_lines_in_turn)
 {
 	static uint8_t req[TBG_REQ_MAX];

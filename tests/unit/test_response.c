@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An upstream's response taken apart: its head, or a CGI program's
- * (userd/http/response.c), and its body (userd/http/framing.c). What is refused, what is
- * tolerated, and that no cut of the bytes changes a verdict.
+ * Parsing of an upstream's response: the head of a server or of a CGI program
+ * (userd/http/response.c), and the body (userd/http/framing.c). What is refused, what
+ * is tolerated, and that no division into pieces changes a result.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 #define OK "HTTP/1.1 200 OK\r\n"
 
-/* The last call's verdict, of calls with ever more bytes; step 0: one call. */
+/* Returns the result of the last call, of calls with more and more bytes; step 0: one call. */
 static enum tbg_parsed parse(const char *text, size_t len, size_t step,
 			     struct tbg_response *r)
 {
@@ -26,7 +26,7 @@ static enum tbg_parsed parse(const char *text, size_t len, size_t step,
 		uint8_t *b;
 
 		n = n < len ? n : len;
-		b = malloc(n ? n : 1);	/* exact: ASan sees one too many */
+		b = malloc(n ? n : 1);	/* exact size: ASan detects an overrun */
 		memcpy(b, text, n);
 		p = tbg_response_parse(r, &fields, b, n);
 		free(b);
@@ -60,7 +60,7 @@ static const struct {
 	{ OK, TBG_PARSED_MORE, 0, 0, false, false },
 	{ OK "X: y\r\n", TBG_PARSED_MORE, 0, 0, false, false },
 	{ OK "X: y\r\n\r", TBG_PARSED_MORE, 0, 0, false, false },
-	/* a tunnel's bytes follow, whatever it says */
+	/* a tunnel's bytes follow, whatever the head declares */
 	{ "HTTP/1.1 101 S\r\nContent-Length: 0\r\n\r\n", TBG_PARSED_DONE, 101, -1, false, false },
 	{ "HTTP", TBG_PARSED_MORE, 0, 0, false, false },
 	{ "", TBG_PARSED_MORE, 0, 0, false, false },
@@ -155,7 +155,7 @@ KTAP_TEST(t_longest_head_and_most_fields)
 	}
 }
 
-/* As parse(), for a CGI program's; the head as it is then in ret. */
+/* As parse(), for a CGI program; ret: the converted head. */
 static enum tbg_parsed parse_cgi(const char *text, size_t len, size_t step,
 				 struct tbg_response *r, char *ret)
 {
@@ -179,7 +179,7 @@ static enum tbg_parsed parse_cgi(const char *text, size_t len, size_t step,
 }
 
 static const struct {
-	const char *text, *fields;	/* fields NULL: no head; "": not yet */
+	const char *text, *fields;	/* fields NULL: no head; "": incomplete */
 	unsigned int status;
 	const char *reason;
 	int64_t length;
@@ -207,7 +207,7 @@ static const struct {
 	  302, "", -1, false },
 	{ "Location: /a\r\nStatus: 301 M\r\n\r\n", "Location: /a\r\n\r\n",
 	  301, "M", -1, false },
-	/* what it says of the connection is not heard */
+	/* fields about the connection are ignored */
 	{ "Connection: close\r\nTransfer-Encoding: gzip\r\n\r\n",
 	  "Connection: close\r\nTransfer-Encoding: gzip\r\n\r\n", 200, "", -1, false },
 	{ "", "", 0, "", 0, false }, { "A: b\r\n", "", 0, "", 0, false },
@@ -257,7 +257,7 @@ KTAP_TEST(t_cgi_heads_at_once_and_byte_by_byte)
 		}
 }
 
-/* Bodies: the content of text, decoded in steps; false: refused. */
+/* Decodes text in steps; false: refused. */
 static bool decode(enum tbg_framing framing, uint64_t length, const char *text,
 		   size_t step, char *ret, size_t *ret_len, size_t *ret_used,
 		   enum tbg_parsed *ret_end, char *ret_trailer)
@@ -277,7 +277,7 @@ static bool decode(enum tbg_framing framing, uint64_t length, const char *text,
 		memcpy(ret + *ret_len, b, data);
 		*ret_len += data;
 		at += used;
-		/* what is behind is untouched */
+		/* bytes after the body are unchanged */
 		if (p == TBG_PARSED_DONE && memcmp(b + used, text + at, n - used))
 			p = TBG_PARSED_BAD;
 		free(b);
@@ -353,7 +353,7 @@ KTAP_TEST(t_lengths_and_ends)
 	KTAP_CHECK(end == TBG_PARSED_MORE && len == 3);
 }
 
-/* Records of one request, and what must come of them; NULL: refused. */
+/* The records of one request, and the expected result; NULL: refused. */
 #define REC(type, len, text) "\1" type "\0\1\0" len "\0\0" text
 #define THE_END REC("\3", "\10", "\0\0\0\0\0\0\0\0")
 static const struct {
@@ -371,7 +371,7 @@ static const struct {
 	CASE(REC("\3", "\10", "\0\0\0\377\0\0\0\0"), "", "", true, true),
 	CASE("\1\13\0\0\0\10\0\0\11\0\0\0\0\0\0\0" THE_END, "", "", true, false),
 	CASE("\1\12\0\0\0\3\0\0\1\0A" THE_END, "", "", true, false),
-	/* overloaded; another's; a request; nothing known; no record */
+	/* overloaded; another request's; a request; an unknown type; no record */
 	CASE(REC("\3", "\10", "\0\0\0\0\2\0\0\0"), NULL, NULL, false, false),
 	CASE("\1\6\0\2\0\1\0\0a", NULL, NULL, false, false),
 	CASE("\1\6\0\0\0\1\0\0a", NULL, NULL, false, false),
@@ -444,7 +444,7 @@ KTAP_TEST(t_trailers_and_extensions_are_bounded)
 	KTAP_CHECK(p == TBG_PARSED_BAD && sum <= TBG_TRAILER_MAX + sizeof(line));
 }
 
-/* A body has any number of them, a line only this many. */
+/* A body may have any number of extensions, a line only this many. */
 KTAP_TEST(t_extensions_are_bounded_line_by_line)
 {
 	static const char chunk[] = "4;name=value \t\r\nabcd\r\n";

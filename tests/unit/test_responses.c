@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Stored responses (userd/store/responses.c): found by URI and Vary, replaced, withdrawn,
- * evicted. test_pending.c has what they are to others.
+ * Stored responses (userd/store/responses.c): found by URI and Vary, replaced,
+ * withdrawn, evicted. test_pending.c has their effects elsewhere.
  */
 #include "filled_store.h"
 
-/* Whether fn ends its process by an assertion. */
+/* Returns whether fn ends its process by an assertion. */
 static bool aborts(void (*fn)(void))
 {
 	int status;
@@ -102,7 +102,10 @@ KTAP_TEST(t_vary_tells_variants_apart)
 	tbg_store_close(s);
 }
 
-/* What is one list to us need not be one to the server, which got it as it was. */
+/*
+ * Lines that the daemon reads as one list may differ for the server, which got them
+ * unchanged.
+ */
 KTAP_TEST(t_vary_is_of_the_bytes_that_are_sent)
 {
 	static const char *const rows[][3] = {
@@ -131,7 +134,7 @@ KTAP_TEST(t_vary_is_of_the_bytes_that_are_sent)
 	}
 }
 
-/* Variants of one URI with several Vary, in turn. */
+/* Variants of one URI with different Vary, in turn. */
 KTAP_TEST(t_each_variant_is_chosen_by_its_own_vary)
 {
 	static const char *const vary[] = {
@@ -181,8 +184,8 @@ static uint64_t finding_ns(struct tbg_store *s, const char *uri, const char *fie
 }
 
 /*
- * Whoever asks can have made 64 variants, of up to 32 fields: the request is read once for
- * all of them. (For each, it was 50 times the work, and a millisecond of a worker.)
+ * Clients can cause 64 variants with up to 32 fields each: the request is read once for
+ * all of them. (Reading it for each was 50 times the work, a millisecond of a worker.)
  */
 KTAP_TEST(t_many_variants_cost_little_more_than_one)
 {
@@ -222,7 +225,7 @@ static bool put_uri(struct tbg_store *s, const struct tbg_uri *u, const char *bo
 			     NULL);
 }
 
-/* 0: nothing */
+/* 0: none */
 static char found(struct tbg_store *s, const struct tbg_uri *u)
 {
 	bool others;
@@ -250,7 +253,7 @@ KTAP_TEST(t_scheme_and_host_of_a_proxy_are_of_the_uri)
 		KTAP_CHECK(found(s, &http) == '1' && found(s, &https) == '2');
 		KTAP_CHECK(found(s, &one) == '3' && !found(s, &other));
 		seq = tbg_store_seq(s);
-		if (i == 0)	/* what withdraws a URI withdraws them all */
+		if (i == 0)	/* a withdrawal of a URI withdraws all of them */
 			KTAP_EQ(tbg_store_withdraw(s, &other), 3);
 		else if (i == 1)
 			KTAP_CHECK(tbg_store_withdraw_own(s, &https, &seq));
@@ -275,7 +278,7 @@ KTAP_TEST(t_one_with_vary_goes_before_a_newer_without)
 	KTAP_CHECK(put(s, "h/", "Date: Sun, 06 Nov 1994 08:49:38 GMT\r\n", "A: 2\r\n", "n", 0));
 	KTAP_CHECK(finds(s, "h/", "A: 1\r\n", 'v'));
 	KTAP_CHECK(finds(s, "h/", "A: 2\r\n", 'n') && finds(s, "h/", "", 'n'));
-	/* unless it has come in its place */
+	/* unless it has replaced it */
 	old = tbg_store_find(s, &u, "A: 1\r\n", 6, &others);
 	KTAP_CHECK(put_for(s, "h/", "", "A: 1\r\n", "w", 0, old));
 	tbg_stored_put(old);
@@ -372,7 +375,7 @@ KTAP_TEST(t_variants_are_within_the_budget)
 		KTAP_CHECK(st.bytes_used <= st.bytes_budget);
 	}
 	KTAP_CHECK(st.responses > 10 && st.evicted == 100 - st.responses);
-	/* while it is fetched, too: what is newest of it stays */
+	/* during its fetch, too: its newest variant stays */
 	KTAP_EQ(enter(s, "h/", "A: x\r\n", &w, &f), TBG_TURN_LEAD);
 	for (int i = 0; i < 40; i++) {
 		sprintf(req, "B: %d\r\n", i);
@@ -423,7 +426,7 @@ KTAP_TEST(t_bodies_count_until_nobody_reads_them)
 	atomic_fetch_add(&p->refs, 1);
 	KTAP_CHECK(tbg_store_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, p), 0, NULL));
 	KTAP_CHECK(tbg_store_has_room(s));
-	/* one that was not counted, and what is freed piece by piece */
+	/* one that was not counted, and one that is freed piece by piece */
 	tbg_byte_chain_room(other, 600000);
 	atomic_fetch_add(&other->refs, 1);
 	KTAP_CHECK(tbg_store_put(s, &u, tbg_stored_new(&t, "OK", "", 0, "", 0, other), 0, NULL));
@@ -439,7 +442,7 @@ KTAP_TEST(t_bodies_count_until_nobody_reads_them)
 	tbg_store_close(s);
 }
 
-/* Of 100 that there is room for; what nobody asks for any more goes in the end. */
+/* Of 100 that fit; those without further requests are evicted in the end. */
 KTAP_TEST(t_scan_does_not_flush_what_is_asked_for_often)
 {
 	struct tbg_store *s = open_store(1 << 20);
@@ -490,7 +493,7 @@ KTAP_TEST(t_withdrawn_since_is_not_stored)
 	tbg_store_purge(s, "/zzz", 4);
 	KTAP_CHECK(!put(s, "h/c", "", "", "1", seq));
 	seq = tbg_store_seq(s);
-	for (int i = 0; i < 5000; i++)	/* more than are remembered */
+	for (int i = 0; i < 5000; i++)	/* more than the log holds */
 		tbg_store_withdraw(s, &(struct tbg_uri){ .text = "h/x", .len = 3, .path_off = 1 });
 	KTAP_CHECK(!put(s, "h/d", "", "", "1", seq));
 	tbg_store_close(s);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The rounds of a worker (userd/worker/rounds.c): to whom completions go and in which
- * order, when it waits and for how much, what a tick does, and how it ends. The ring, the
- * clock and everybody that is called are fakes; each round, the ring runs the next step of
- * the test, which says what has come.
+ * The rounds of a worker (userd/worker/rounds.c): which function gets a completion and
+ * in which order, when it waits and for how many, what a tick does, and how it ends.
+ * The ring, the clock and all called functions are fakes; in each round the ring runs
+ * the next step of the test, which supplies completions.
  */
 #include "fake_rounds.h"
 
@@ -32,7 +32,7 @@ KTAP_TEST(t_where_io_uring_is_forbidden_its_ring_is_epolls)
 	it.epoll_err = -ENOMEM;
 	KTAP_EQ(tbg_worker_open(w), -ENOMEM);
 	finish(w);
-	/* no memory, and the like, is no reason to try the other */
+	/* other errors, such as no memory, are no reason to try epoll */
 	it.epoll = false;
 	it.uring_err = -ENOMEM;
 	KTAP_EQ(tbg_worker_open(w), -ENOMEM);
@@ -219,7 +219,7 @@ KTAP_TEST(t_behind_a_late_tick_nobodys_time_is_over_yet)
 	KTAP_CHECK(times("transfers_check") == 0 && it.checks == 0 && w->held_up);
 	KTAP_EQ(times("health_tick"), 1);
 	finish(w);
-	/* always late: every second one checks */
+	/* always late: every second tick checks */
 	w = BEGIN(late_tick, late_tick, late_tick, late_tick);
 	KTAP_EQ(tbg_worker_run(w), 0);
 	KTAP_EQ(times("transfers_check"), 2);
@@ -367,9 +367,9 @@ KTAP_TEST(t_without_connections_draining_is_over_at_once)
 	w->listeners_nr = 2;
 	KTAP_EQ(tbg_worker_run(w), 0);
 	KTAP_EQ(it.step, 1);
-	KTAP_EQ(times("accept_rest"), 2);	/* who is connected by now is served */
+	KTAP_EQ(times("accept_rest"), 2);	/* already established connections are served */
 	finish(w);
-	/* but not while a transfer of it is another worker's, too */
+	/* but not while another worker uses one of its transfers */
 	w = BEGIN(drains, tick, tick);
 	it.awaited = true;
 	KTAP_EQ(tbg_worker_run(w), 0);
@@ -379,7 +379,7 @@ KTAP_TEST(t_without_connections_draining_is_over_at_once)
 
 static int much_later(void)
 {
-	it.now_ns += 6000 * MS;		/* more than a connection may stand still */
+	it.now_ns += 6000 * MS;		/* longer than a connection may be without progress */
 	return tick();
 }
 
@@ -401,7 +401,7 @@ KTAP_TEST(t_draining_ends_connections_that_stand_still)
 
 	w->conns_nr = 1;
 	KTAP_EQ(tbg_worker_run(w), 0);
-	KTAP_CHECK(times("conn_drain") >= 1);	/* idle ones end after 300 ms */
+	KTAP_CHECK(times("conn_drain") >= 1);	/* idle ones are closed after 300 ms */
 	KTAP_CHECK(it.killed == 1 && w->done);
 	KTAP_EQ(times("upstream_conns_end"), 1);
 	finish(w);

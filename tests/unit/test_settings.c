@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * userd/config/table.c: every row is held to what it claims, typing errors are
- * told what was meant.
+ * userd/config/table.c: every row behaves as it declares, and typing errors get a
+ * suggestion.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 #include "http/content_coding.h"
 #include "log/access.h"
 
-/* What the settings of paths ask before a start: it is not what is looked at here. */
+/* Called for paths before a start: not tested here. */
 int tbg_socket_file_check(const char *path)
 {
 	return 0;
@@ -75,7 +75,7 @@ KTAP_TEST(t_settings_of_the_daemon_stand_at_the_top)
 		bool daemon = (row->flags & TBG_SETTING_DAEMON) == TBG_SETTING_DAEMON;
 
 		KTAP_EQ(daemon, row->object == TBG_OBJECT_OPTIONS);
-		/* its hosts may have a log of their own, and lists of clients */
+		/* hosts may have their own log and lists of clients */
 		KTAP_CHECK(!daemon || (row->scopes & ~(TBG_SCOPE_HOST | TBG_SCOPE_LOCATION)) ==
 			   TBG_SCOPE_TOP);
 		KTAP_CHECK(daemon || !(row->flags & TBG_SETTING_LATER));
@@ -109,7 +109,7 @@ KTAP_TEST(t_defaults_are_taken_as_any_value)
 	tbg_sites_close(t.sites, NULL, NULL);
 }
 
-/* The value in the unit of its type. */
+/* Returns the value in the unit of its type. */
 static const char *written(const struct tbg_setting_row *row, uint64_t n)
 {
 	static char ret[32];
@@ -157,7 +157,7 @@ KTAP_TEST(t_words_and_switches_take_no_others)
 	KTAP_CHECK(takes(row, "off") && !options.late_sockets);
 }
 
-/* What is suggested for a word; "": nothing. */
+/* Returns the suggestion for a word; "": none. */
 static const char *meant(const char *word)
 {
 	struct tbg_near near = { .word = word, .len = strlen(word) };
@@ -182,7 +182,7 @@ KTAP_TEST(t_a_typing_error_is_told_what_was_meant)
 	KTAP_CHECK(!strcmp(meant("a-name-that-is-longer-than-any-setting-has"), ""));
 }
 
-/* For t_settings.py, which makes the man pages' tables of them: a row a line. */
+/* For t_settings.py, which makes tables of the man pages from these rows, one per line. */
 KTAP_TEST(t_rows_are_printed_for_the_man_pages)
 {
 	FILE *f = fopen(getenv("TBG_ROWS") ?: "/dev/null", "w");

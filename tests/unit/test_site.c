@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * userd/site/site.c and settings.c: which site and location answer, what they add,
- * and that bpf/core/host.h takes a host for the same name as the daemon.
+ * userd/site/site.c and config/sites.c: which site and location answer, the fields that
+ * they add, and that bpf/core/host.h reads a host name as the daemon does.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #include "log/access.h"
 #include "site/site.h"
 
-/* What the settings of paths ask before a start: no such path is looked at here. */
+/* Called for paths before a start: no such path is used here. */
 int tbg_socket_file_check(const char *path)
 {
 	return 0;
@@ -151,7 +151,7 @@ KTAP_TEST(t_first_host_is_the_default)
 	tbg_sites_close(s, NULL, NULL);
 }
 
-/* Every host that the fast grammar takes means the same to both. */
+/* Every host that the fast grammar accepts has the same meaning in both. */
 KTAP_TEST(t_host_is_the_same_name_in_the_kernel)
 {
 	static const char set[] = "aZ09-_.:[]fF";
@@ -307,7 +307,7 @@ KTAP_TEST(t_site_that_answers_the_same_keeps_its_id)
 	KTAP_EQ(two->site[1].id, one->site[1].id);
 	KTAP_CHECK(three->site[0].id != one->site[0].id);
 	KTAP_EQ(three->site[1].id, one->site[1].id);
-	/* never an id of before: something may still be under it */
+	/* an old id is never reused: objects may still have it */
 	KTAP_CHECK(four->site[0].id != one->site[0].id &&
 		   four->site[0].id != three->site[0].id);
 	tbg_sites_close(one, NULL, NULL);

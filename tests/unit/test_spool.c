@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* userd/store/spool.c: what goes in comes out, wherever memory ends and a file begins. */
+/*
+ * userd/store/spool.c: the content is preserved, wherever memory ends and the file
+ * begins.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +11,7 @@
 #include "ktap.h"
 #include "store/spool.h"
 
-/* A byte that tells its place. */
+/* Returns a byte that depends on its offset. */
 static uint8_t at(uint64_t off)
 {
 	return off * 31 + (off >> 8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* userd/os/trace.c: what a crash writes of the workers' events. */
+/* userd/os/trace.c: the events of workers that are printed after a crash. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 static struct tbg_trace rings[2];
 
-/* What tbg_traces_dump() writes. */
+/* Returns what tbg_traces_dump() writes. */
 static char *dump(void)
 {
 	static char text[1 << 16];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Transfers (userd/proxy): what answers a request from behind, phase by phase. The
- * client's connection and the connections to servers are fakes: what is sent to either is
- * kept as text, and the test says what each sends, and when.
+ * Transfers (userd/proxy), phase by phase. The client's connection and the connections
+ * to servers are fakes: data sent to either is kept as text, and the test decides what
+ * each sends, and when.
  */
 #include "fake_connections.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * References of Location and Content-Location (userd/http/uri_reference.c): the examples
- * of RFC 3986 5.4 that stay with http and an authority, and what makes them
- * another origin's.
+ * References in Location and Content-Location (userd/http/uri_reference.c): the
+ * examples of RFC 3986 5.4 that remain with http and an authority, and references to
+ * another origin.
  */
 #include <string.h>
 
@@ -82,7 +82,7 @@ KTAP_TEST(t_references)
 	}
 }
 
-/* The base was asked for by https: that scheme and its port are its own then. */
+/* The base is an https URI: that scheme and its port are its own then. */
 KTAP_TEST(t_of_https)
 {
 	static const struct {

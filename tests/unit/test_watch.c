@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Freshness of cached files (userd/files/watch.c): each way in which a file or a folder
- * changes, and what of the cache it withdraws. test_watch_lost.c has what is not seen.
+ * Freshness of cached files (userd/files/watch.c): every way in which a file or a
+ * folder can change, and which objects that withdraws. test_watch_lost.c has changes
+ * that are not seen.
  */
 #include "watched_site.h"
 
@@ -19,7 +20,7 @@ KTAP_TEST(t_untouched_files_stay)
 	site_close();
 }
 
-/* Every way a file's bytes or permissions can change. */
+/* Every way in which a file's bytes or permissions can change. */
 static void change_write(void)	{ write_file("a/b/two", "TWO"); }
 static void change_trunc(void)	{ truncate("a/b/two", 1); }
 static void change_chmod(void)	{ chmod("a/b/two", 0600); }
@@ -74,7 +75,7 @@ static void change_pwrite(void)
 	close(fd);
 }
 
-/* So that leases of folders alone are to be had. */
+/* Makes leases of folders alone possible. */
 static void folders_watch(void)
 {
 	static const char *const none[] = { "none", "a/none", "a/b/none", "c/none" };
@@ -133,7 +134,7 @@ KTAP_TEST(t_folder_without_variants_is_known_until_one_comes)
 	KTAP_CHECK(tbg_watch_look(watch, "0/top", &l) && l.no_variants);
 	KTAP_CHECK(!rename("new", "c/four.zst"));
 	KTAP_CHECK(tbg_watch_look(watch, "0/c/four", &l) && !l.no_variants);
-	/* one that was there before its folder was watched */
+	/* one that existed before its folder was watched */
 	KTAP_CHECK(!mkdir("d", 0755));
 	write_file("d/x.gz", "x");
 	lease("d/x", &l);
@@ -144,7 +145,7 @@ KTAP_TEST(t_folder_without_variants_is_known_until_one_comes)
 
 static void link_two(void)	{ link("a/b/two", "linked"); }
 
-/* What comes between opening a file and watching it is not lost. */
+/* Changes between opening a file and watching it are not lost. */
 KTAP_TEST(t_lease_of_folders_alone_is_made_whole_later)
 {
 	NEED_SITE();
@@ -166,7 +167,7 @@ KTAP_TEST(t_lease_of_folders_alone_is_made_whole_later)
 	site_close();
 }
 
-/* Written, then asked for at once: the news of the write comes first. */
+/* Written, then requested at once: the event of the write comes first. */
 KTAP_TEST(t_write_before_the_lease_is_old_news)
 {
 	NEED_SITE();
@@ -187,7 +188,7 @@ KTAP_TEST(t_renamed_folder_takes_all_below_along)
 	KTAP_CHECK(!rename("a", "z"));
 	KTAP_EQ(left(), BUT(2 | 4 | 8));
 	KTAP_EQ(load("a/b/two"), -ENOENT);
-	/* another folder takes its place, watched anew */
+	/* another folder replaces it and is watched */
 	KTAP_CHECK(!mkdir("a", 0755) && !mkdir("a/b", 0755));
 	write_file("a/b/two", "2");
 	tbg_watch_ready(watch);
@@ -207,7 +208,7 @@ KTAP_TEST(t_renamed_folder_read_before_its_event_is)
 	NEED_SITE();
 	KTAP_CHECK(!chdir(root));
 	KTAP_CHECK(loaded_all());
-	/* The events of both renames are unread while leases are taken. */
+	/* the events of both renames are unread while leases are taken */
 	KTAP_CHECK(!rename("a/b", "c/b"));
 	KTAP_EQ(load("c/b/two"), 0);
 	KTAP_CHECK(!rename("c/b", "b"));
@@ -348,7 +349,7 @@ KTAP_TEST(t_root_that_is_closed_takes_its_objects)
 	tbg_watch_forget(watch, 0);
 	KTAP_EQ(left(), 0);
 	KTAP_EQ(load_end(&l), -ESTALE);
-	/* nothing is left of its watches: it can be served again */
+	/* none of its watches is left, so it can be served again */
 	KTAP_CHECK(loaded_all());
 	write_file("a/one", "1");
 	KTAP_EQ(left(), BUT(2));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Freshness of cached files (userd/files/watch.c) where watches or events are missing:
- * more files than watches, news that is lost or not yet read, and changes under threads.
+ * Freshness of cached files (userd/files/watch.c) without watches or events: more files
+ * than watches, events that are lost or not read yet, and changes in several threads.
  */
 #include "watched_site.h"
 
@@ -22,7 +22,7 @@ KTAP_TEST(t_more_files_than_watches_for_them)
 			tbg_watch_ready(watch);
 	}
 	KTAP_EQ(left(), ALL);
-	tbg_watch_tick(watch, tbg_mono_ns());	/* those of no object go */
+	tbg_watch_tick(watch, tbg_mono_ns());	/* watches without objects are removed */
 	KTAP_EQ(left(), ALL);
 	write_file("a/one", "1");
 	KTAP_EQ(left(), BUT(2));
@@ -34,30 +34,30 @@ KTAP_TEST(t_unread_change_refuses_or_withdraws)
 	struct load l;
 
 	NEED_SITE();
-	/* Event read before the publish: refused. */
+	/* event read before the publish: refused */
 	KTAP_CHECK(!load_begin("a/b/two", &l));
 	write_file("a/b/two", "2");
 	tbg_watch_ready(watch);
 	KTAP_EQ(load_end(&l), -ESTALE);
-	/* Event read after it: withdrawn. */
+	/* event read after it: withdrawn */
 	KTAP_CHECK(!load_begin("a/b/two", &l));
 	write_file("a/b/two", "3");
 	KTAP_EQ(load_end(&l), 0);
 	KTAP_EQ(left(), 0);
-	/* A folder on the way was exchanged: the same. */
+	/* a folder of the path was exchanged: the same */
 	KTAP_CHECK(!load_begin("a/b/two", &l));
 	KTAP_CHECK(!renameat(root_fd, "a", root_fd, "z"));
 	tbg_watch_ready(watch);
 	KTAP_EQ(load_end(&l), -ESTALE);
 	KTAP_CHECK(!renameat(root_fd, "z", root_fd, "a"));
-	/* Someone else's change is nobody's business. */
+	/* a change of another file has no effect */
 	tbg_watch_ready(watch);
 	KTAP_CHECK(!load_begin("a/b/two", &l));
 	write_file("a/b/three", "3");
 	tbg_watch_ready(watch);
 	KTAP_EQ(load_end(&l), 0);
 	KTAP_EQ(left(), 4);
-	/* A link made while the draft knew of none. */
+	/* a link made while the draft knew of none */
 	KTAP_CHECK(!load_begin("a/one", &l));
 	KTAP_CHECK(!linkat(root_fd, "a/one", root_fd, "c/uno", 0));
 	tbg_watch_ready(watch);
@@ -82,7 +82,7 @@ KTAP_TEST(t_lost_events_withdraw_everything)
 	}
 	KTAP_CHECK(loaded_all());
 	for (unsigned int i = 0; i < max / 2 + 1; i++) {
-		/* two events each, never twice the same in a row */
+		/* two events each, never the same twice in a row */
 		KTAP_CHECK(!fchmodat(root_fd, "a/one", 0644, 0));
 		KTAP_CHECK(!fchmodat(root_fd, "top", 0644, 0));
 	}
@@ -100,7 +100,7 @@ KTAP_TEST(t_stat_finds_what_inotify_missed)
 
 	NEED_SITE();
 	KTAP_CHECK(loaded_all());
-	/* The queue is never read: inotify sees nothing, as it were. */
+	/* the queue is never read, as if inotify saw nothing */
 	write_file("a/b/two", "2");
 	KTAP_CHECK(!fchmodat(root_fd, "top", 0600, 0));
 	KTAP_CHECK(!unlinkat(root_fd, "c/four", 0));
@@ -114,7 +114,7 @@ KTAP_TEST(t_stat_finds_what_inotify_missed)
 	site_close();
 }
 
-/* In a user namespace of its own, where the limit can be set. */
+/* Runs in a user namespace of its own, where the limit can be set. */
 static int without_watches(void)
 {
 	int fd, err;
@@ -150,7 +150,7 @@ KTAP_TEST(t_watches_run_out)
 	}
 	KTAP_CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
 	if (WEXITSTATUS(status) == 77)
-#ifdef __SANITIZE_THREAD__	/* whose own thread is in the way */
+#ifdef __SANITIZE_THREAD__	/* its own thread prevents that */
 		KTAP_SKIP("a user namespace under a sanitizer: tsan");
 #else
 		KTAP_SKIP("no user namespace with a limit of its own");
@@ -159,8 +159,8 @@ KTAP_TEST(t_watches_run_out)
 }
 
 /*
- * Workers load and find; one thread changes files in every way and then reads
- * the events: from then on nobody finds what was before.
+ * Workers load and find; one thread changes files in every way and then reads the
+ * events: from then on, nobody finds the old content.
  */
 #define CHURN_FILES 12
 
@@ -209,7 +209,7 @@ static void churn_change(uint32_t nr, uint32_t how, uint32_t version)
 		unlinkat(root_fd, name, 0);
 		write_file(name, text);
 		break;
-	case 3:			/* its folder away and back, changed there */
+	case 3:			/* its folder is moved away and back, and changed there */
 		snprintf(path, sizeof(path), "d%u", nr % 2);
 		renameat(root_fd, path, root_fd, "away");
 		snprintf(name, sizeof(name), "away/e%u/%u", nr % 3, nr);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A folder of files in a cache, watched (userd/files/watch.c), on a file system that
- * inotify can be trusted with. Events of a call are in the queue when it returns, so
- * tbg_watch_ready() stands for the control thread and no test waits. No privilege, no BPF.
- * To be included once, by a test.
+ * A watched folder of cached files (userd/files/watch.c), on a file system where
+ * inotify can be trusted. The events of a call are in the queue when it returns, so
+ * tbg_watch_ready() replaces the control thread and no test waits. No privilege, no
+ * BPF. Include it once per test.
  */
 #ifndef TBG_TESTS_UNIT_WATCHED_SITE_H
 #define TBG_TESTS_UNIT_WATCHED_SITE_H
@@ -30,7 +30,7 @@
 #include "os/root.h"
 #include "tiers/wire.h"
 
-/* No kernel tiers here. */
+/* There are no kernel tiers. */
 int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
 {
 	return -EBADF;
@@ -107,7 +107,7 @@ static void site_remove(void)
 		ktap_note("%s could not be removed", root);
 }
 
-/* A fresh folder on the first place that can be trusted; opened. */
+/* Makes and opens a new folder on the first file system that can be trusted. */
 static bool site_open(void)
 {
 	static const char *const places[] = { "/tmp", "/dev/shm", "/var/tmp" };
@@ -156,10 +156,10 @@ static struct tbg_key key_of(const char *name)
 	return k;
 }
 
-struct load {			/* a file on its way into the cache */
+struct load {			/* a file that is being loaded into the cache */
 	struct tbg_lease lease;
 	struct tbg_draft draft;
-	const char *why;	/* not trusted because */
+	const char *why;	/* why it is not trusted */
 };
 
 static void lease(const char *name, struct tbg_lease *ret)
@@ -170,10 +170,10 @@ static void lease(const char *name, struct tbg_lease *ret)
 	tbg_watch_lease(watch, rooted, ret);
 }
 
-static bool by_folders;		/* leases without the file's watch, which is made later */
-static void (*file_opened)(void);	/* what happens right after the file was opened */
+static bool by_folders;		/* leases without the file's watch, which is added later */
+static void (*file_opened)(void);	/* called right after the file was opened */
 
-/* Lease, open, read, as the daemon does. */
+/* Leases, opens and reads, as the daemon does. */
 static int load_begin(const char *name, struct load *l)
 {
 	char rooted[64];
@@ -237,7 +237,7 @@ static int load_end(struct load *l)
 	return err;
 }
 
-/* 0: in the cache and trusted. 1: in the cache, but for TBG_STAT_MS alone. */
+/* Returns 0: cached and trusted; 1: cached, but only for TBG_STAT_MS. */
 static int load(const char *name)
 {
 	struct load l;
@@ -266,7 +266,7 @@ static bool has(const char *name)
 	return o;
 }
 
-/* Loads everything, lets the change happen, and says what is left of it. */
+/* Loads all files. The test then makes a change and checks what is left. */
 static bool loaded_all(void)
 {
 	return !load("top") && !load("a/one") && !load("a/b/two") &&
