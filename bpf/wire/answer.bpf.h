@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What wire asks of a segment at either hook before it answers, its checksum
- * above all, and what it does for each hit.
+ * What both hooks check of a segment before they answer it, above all its checksum, and
+ * what they record for each reply.
  */
 #ifndef TBG_WIRE_ANSWER_BPF_H
 #define TBG_WIRE_ANSWER_BPF_H
@@ -10,11 +10,12 @@
 #include "../metric.bpf.h"
 #include "reply.bpf.h"
 
-#define TBG_SUM_STEP 32		/* bytes that tbg_payload_sum() adds at a time */
+#define TBG_SUM_STEP 32		/* bytes that tbg_payload_sum() adds in one step */
 
 /*
- * Sum of the len bytes of payload in s->head, 1..TBG_REQ_MAX. For the requests of most
- * clients the loop takes fewer instructions than a call of bpf_csum_diff().
+ * Returns the sum of the len bytes of payload in s->head, 1..TBG_REQ_MAX. For the
+ * requests of most clients, this loop takes fewer instructions than a call of
+ * bpf_csum_diff().
  */
 static __always_inline __u64 tbg_payload_sum(struct tbg_scratch *s, __u64 len)
 {
@@ -22,7 +23,7 @@ static __always_inline __u64 tbg_payload_sum(struct tbg_scratch *s, __u64 len)
 	__u64 sum = 0;
 	__u32 at, i;
 
-	/* the last step, and an odd end, are summed as if zeros followed */
+	/* the last step and an odd byte at the end are summed as if zeros followed */
 	TBG_BOUND(len, TBG_REQ_MAX, return 0);
 	__builtin_memset(s->head.b + len, 0, TBG_SUM_STEP);
 	TBG_ROLLED
@@ -38,14 +39,15 @@ static __always_inline __u64 tbg_payload_sum(struct tbg_scratch *s, __u64 len)
 }
 
 /*
- * Whether the checksum holds, for a segment that nobody has checked: payload
- * in s->head, options read here.
+ * Returns whether the checksum is right. The payload is in s->head; the options are
+ * read here.
  */
 static __always_inline bool tbg_csum_holds(struct tbg_frame *frame,
 					   struct tbg_scratch *s, __u16 pseudo)
 {
 	__u64 opt_len = s->pkt.opt_len, sum = pseudo;
-	__u32 w[8] = {};		/* with the options of most: a timestamp, or none */
+	/* the header, with the timestamp option or none: nearly every segment */
+	__u32 w[8] = {};
 	int i;
 
 	if (opt_len == 12 ? tbg_load_words(frame, s->pkt.l4, w, 8) :
@@ -68,14 +70,14 @@ static __always_inline bool tbg_csum_holds(struct tbg_frame *frame,
 	return tbg_csum_fold(sum) == 0xffff;
 }
 
-/* Folded sum of the segment's pseudo-header (RFC 9293 3.1). */
+/* Returns the folded sum of the segment's pseudo-header (RFC 9293 3.1). */
 static __always_inline __u16 tbg_pseudo(const struct tbg_pkt *p)
 {
 	return tbg_csum_fold((__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) +
 			     bpf_htons(20 + p->opt_len + p->payload_len));
 }
 
-/* CHECKSUM_PARTIAL: the field holds the pseudo-header's sum alone. */
+/* CHECKSUM_PARTIAL: the field holds the sum of the pseudo-header only. */
 static __always_inline bool tbg_is_partial(struct tbg_frame *frame,
 					   const struct tbg_pkt *p)
 {
@@ -83,9 +85,9 @@ static __always_inline bool tbg_is_partial(struct tbg_frame *frame,
 }
 
 /*
- * 0: the checksum is right or will be made by a device (CHECKSUM_PARTIAL: the
- * field holds the pseudo-header's sum). 1: it is right, but was verified in
- * software. -1: wrong.
+ * Returns 0 if the checksum is right or a device will compute it (CHECKSUM_PARTIAL: the
+ * field holds the sum of the pseudo-header), 1 if it is right but had to be computed
+ * here, -1 if it is wrong.
  */
 __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 					     struct tbg_scratch *s)
@@ -108,8 +110,8 @@ __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 }
 
 /*
- * The same of a segment whose payload, TBG_REQ_MAX bytes at most, is not in
- * s->head yet: it is afterwards.
+ * As tbg_csum_check(), but the payload is not in s->head yet: copies up to TBG_REQ_MAX
+ * bytes of it there.
  */
 __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 						struct tbg_scratch *s)
@@ -130,31 +132,31 @@ __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 	return tbg_csum_check(frame, s);
 }
 
-/* Whether the checksum holds, of a segment whose payload nobody asks for. */
+/* Returns whether the checksum is right. For segments whose payload is not needed. */
 static __always_inline bool tbg_segment_sound(struct tbg_frame *frame,
 					      struct tbg_scratch *s)
 {
-	/* what was looked up and is another's to answer has been summed */
+	/* a segment whose request was looked up already and cannot be answered here */
 	if (s->pkt.checked)
 		return s->pkt.checked != TBG_CHECKED_WRONG;
 	return tbg_is_partial(frame, &s->pkt) || tbg_frame_verified(frame) ||
 	       tbg_segment_check(frame, s) >= 0;
 }
 
-/* The request again, in a frame that was made ready for the reply. */
+/* Writes the request back into a frame that was prepared for the reply. */
 static __always_inline void tbg_request_restore(struct tbg_frame *frame,
 						const struct tbg_scratch *s)
 {
 	const struct tbg_pkt *p = &s->pkt;
 	__u64 len = p->payload_len;
 
-	/* what was cut off is zeros now */
+	/* the frame may have been cut, and holds zeros there now */
 	tbg_frame_resize(frame, p->payload + p->payload_len);
 	TBG_BOUND(len, TBG_REQ_MAX, return);
 	tbg_store(frame, p->payload, s->head.b, len);
 }
 
-/* A reply is on its way: what the cache, the log and the counters want of it. */
+/* Records a reply for the cache, the log, the client's rate and the counters. */
 static __always_inline void tbg_hit_note(struct tbg_scratch *s,
 					 const struct tbg_knob *knob)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What wire would count for a request that nobody has sent (abi/ask.h): the steps of
- * tbg_own() on a connection that has just begun and that no map knows. Nothing is
- * claimed, sent or counted.
+ * Answers the daemon's question which reason wire would count for a request that nobody
+ * has sent (abi/ask.h). Takes the steps of tbg_own() for a connection that has just
+ * begun and is in no map. Changes no connection, sends nothing and counts nothing.
  */
 #ifndef TBG_WIRE_ASK_BPF_H
 #define TBG_WIRE_ASK_BPF_H
@@ -10,7 +10,10 @@
 #include "birth.bpf.h"
 #include "hit.bpf.h"
 
-/* The request in s->pkt, whose payload is not in s->head yet, looked up. 0 or a why. */
+/*
+ * Looks up the request in s->pkt, whose payload is not in s->head yet. Returns 0 or a
+ * reason.
+ */
 static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 						   struct tbg_scratch *s)
 {
@@ -25,7 +28,7 @@ static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 	return tbg_hit_find(s, s->pkt.payload_len);
 }
 
-/* A connection without a limit of the client's: window and segments are the interface's. */
+/* Fills *ret with a connection that only the interface's MTU and no window limits. */
 static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tbg_knob *knob,
 					  const struct tbg_pkt *p, struct tbg_tcb *ret)
 {
@@ -38,8 +41,9 @@ static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tb
 }
 
 /*
- * Whether that connection lets wire answer; cut: as long as the reply is. 0 or a why. Not
- * inlined: the connection would lie on the stack of tbg_find().
+ * Returns 0 if that connection lets wire answer, else the reason. cut: also check the
+ * length of the reply. Not inlined: the connection would count for the stack depth of
+ * tbg_find().
  */
 static __attribute__((noinline)) int tbg_ask_line(struct __sk_buff *skb, struct tbg_scratch *s,
 						  bool cut)
@@ -54,7 +58,7 @@ static __attribute__((noinline)) int tbg_ask_line(struct __sk_buff *skb, struct 
 	return cut ? tbg_hit_cut(skb, s, knob, &f, &frame) : tbg_may_hit(knob, &f, &s->pkt);
 }
 
-/* The answer to TBG_ASK_WIRE. */
+/* Returns the answer to TBG_ASK_WIRE. */
 static __always_inline int tbg_ask_wire(struct __sk_buff *skb, struct tbg_scratch *s)
 {
 	int why = tbg_ask_line(skb, s, false);
@@ -64,8 +68,9 @@ static __always_inline int tbg_ask_wire(struct __sk_buff *skb, struct tbg_scratc
 }
 
 /*
- * The answer to TBG_ASK_SOCK, which has the maps and the steps of tbg_find(), but ends no
- * connection: what makes wire do so, its grammar leaves to the daemon.
+ * Returns the answer to TBG_ASK_SOCK. The sock tier uses the same maps and tbg_find(),
+ * but never closes a connection: it leaves to the daemon the requests after which wire
+ * would close.
  */
 static __always_inline int tbg_ask_sock(struct __sk_buff *skb, struct tbg_scratch *s,
 					const struct tbg_knob *knob)

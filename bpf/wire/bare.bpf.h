@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Segments without payload that wire sends for its connections, made of the one
- * that asks for them: acknowledgements, challenges, FINs, resets.
+ * Segments without payload that wire sends for its connections: acknowledgements,
+ * challenge ACKs, FINs and resets. Each is made out of the frame that caused it.
  */
 #ifndef TBG_WIRE_BARE_BPF_H
 #define TBG_WIRE_BARE_BPF_H
 
 #include "send.bpf.h"
 
-/* Both numbers of a segment as one argument: a BPF function has five. */
+/* Sequence and acknowledgement number in one argument: a BPF function has five at most. */
 #define TBG_NUMBERS(seq, ack) ((__u32)(seq) | (__u64)(__u32)(ack) << 32)
 
-/* Cuts skb to this many bytes, and writes the headers of s->reply. 0, or negative. */
+/* Sets the length of skb to frame and writes the headers of s->reply. Returns 0 or negative. */
 static __always_inline int tbg_bare_write(struct __sk_buff *skb, struct tbg_scratch *s,
 					  __u32 frame)
 {
-	/* longer first: a cut alone would keep a sum that a device has made of all */
+	/* grow first: a mere cut keeps a checksum that a device computed for the whole frame */
 	if (bpf_skb_change_tail(skb, skb->len + 1, 0) || bpf_skb_change_tail(skb, frame, 0))
 		return -1;
 	return tbg_reply_heads(skb, s, 0);
 }
 
 /*
- * Makes skb the bare segment with these flags beside ACK, and these numbers. 0, or
- * negative: it is not fit to be sent.
+ * Turns skb into a segment without payload, with these flags beside ACK and these
+ * numbers. Returns 0, or negative if skb must not be sent.
  */
 static __attribute__((noinline)) int
 tbg_bare_make(struct __sk_buff *skb, struct tbg_scratch *s, struct tbg_tcb *f,
@@ -61,9 +61,10 @@ static __always_inline int tbg_bare_send(struct __sk_buff *skb, struct tbg_scrat
 }
 
 /*
- * Tells where the connection stands: of a segment out of place, a challenge
- * (RFC 5961). Bare ones are told so twice a second at most, or as the kernel is set
- * (net.ipv4.tcp_invalid_ratelimit), for their sender may answer in kind.
+ * Answers a segment that is not acceptable with an ACK that has the current numbers
+ * (the challenge ACK of RFC 5961). Segments without payload get one twice a second at
+ * most, or as net.ipv4.tcp_invalid_ratelimit is set: their sender may answer in the
+ * same way, without end.
  */
 static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key, struct tbg_tcb *f)

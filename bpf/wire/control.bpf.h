@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a segment without a request does to a connection of wire's: acknowledgements,
- * FINs, resets, SYNs, probes (RFC 9293 3.10.7, RFC 5961, RFC 7323 5). Answers as the
- * kernel's TCP would; passes nothing up but what is the kernel's.
+ * Segments without a request on wire's connections: acknowledgements, FINs, resets,
+ * SYNs, probes (RFC 9293 3.10.7, RFC 5961, RFC 7323 5). Answers them as the kernel's
+ * TCP would, and passes up only segments of connections that the kernel has taken over.
  */
 #ifndef TBG_WIRE_CONTROL_BPF_H
 #define TBG_WIRE_CONTROL_BPF_H
 
 #include "repeat.bpf.h"
 
-/* Bytes behind the next one that a segment in window may begin with. */
+/* Returns the size of our receive window in bytes. */
 static __always_inline __u32 tbg_tcb_window(const struct tbg_tcb *f)
 {
 	return bpf_ntohs(f->win) << (f->wscale >> 4);
 }
 
-/* Our FIN is acknowledged, or the last segment of a closed connection. */
+/* Returns whether our FIN is acknowledged: this is the last segment of a closed connection. */
 static __always_inline bool tbg_fin_acked(const struct tbg_tcb *f,
 					  const struct tbg_pkt *p)
 {
@@ -23,8 +23,9 @@ static __always_inline bool tbg_fin_acked(const struct tbg_tcb *f,
 }
 
 /*
- * Whether seq is what all segments of a reply under way but the last acknowledge: a client
- * that has left has no more of the connection than the segment that it resets at.
+ * Returns whether seq is what every segment but the last one of an unacknowledged reply
+ * acknowledges. A client that has closed its socket remembers nothing else: it takes
+ * the number of its reset from the segment that it answers.
  */
 static __always_inline bool tbg_rst_of_reply(const struct tbg_tcb *f, __u32 seq)
 {
@@ -32,8 +33,9 @@ static __always_inline bool tbg_rst_of_reply(const struct tbg_tcb *f, __u32 seq)
 }
 
 /*
- * A reset counts only at the very next number (RFC 5961 3.2), or at a FIN's (macOS), or as
- * the answer to a reply of many segments.
+ * A reset is accepted only with the next sequence number (RFC 5961 3.2), or with that
+ * of the client's FIN (macOS sends these), or as the answer to a reply of many
+ * segments.
  */
 static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key,
@@ -54,8 +56,9 @@ static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch 
 }
 
 /*
- * The client's FIN, in order. It gets ours at once: nothing is under way but perhaps a
- * reply whose repeats go on. After ours, the connection rests as a tombstone.
+ * The client's FIN, in order. It is answered with ours at once: nothing is left to
+ * send, except perhaps repeats of the last reply, which go on. The entry stays until
+ * our FIN is acknowledged, or for the time of TIME_WAIT.
  */
 static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key, struct tbg_tcb *f)
@@ -74,7 +77,7 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 		f->rcv_nxt++;
 		f->state = TBG_TCB_TIME_WAIT;
 	}
-	/* our own FIN too, if that was sent before */
+	/* this may acknowledge our own FIN too, if that was sent before */
 	if ((__s32)(p->ack - f->acked) > 0 && (__s32)(p->ack - sent) <= 0)
 		f->acked = p->ack;
 	if (p->timed && (__s32)(p->tsval - f->tsrecent) > 0)
@@ -82,7 +85,7 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 	f->seen_ms = now_ms;
 	seq = tbg_tcb_next(f);
 	ack = f->rcv_nxt;
-	/* sent once more with the client's, which has not seen it, or crosses it */
+	/* repeat our FIN: the client has not seen it yet, or the two have crossed */
 	if (p->ack != tbg_tcb_next(f) &&
 	    (f->state == TBG_TCB_LAST_ACK || f->state == TBG_TCB_TIME_WAIT)) {
 		flags = TBG_TCP_FIN;
@@ -100,8 +103,8 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 }
 
 /*
- * Data behind our FIN: nobody reads it, but the client must come to its own end, and
- * would send it again and again.
+ * Data after our FIN. Nobody reads it, but it is acknowledged: else the client would
+ * repeat it and never reach its own FIN.
  */
 static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch *s,
 				       const struct tbg_tcb_key *key, struct tbg_tcb *f)
@@ -133,8 +136,8 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
 }
 
 /*
- * Whether a SYN begins a new connection between the ends of one that is over: as
- * tcp_timewait_state_process() has it (RFC 9293 3.10.7.4, RFC 6191).
+ * Returns whether a SYN begins a new connection on the addresses and ports of a closed
+ * one, by the rules of tcp_timewait_state_process() (RFC 9293 3.10.7.4, RFC 6191).
  */
 static __always_inline bool tbg_syn_is_next(const struct tbg_scratch *s,
 					    const struct tbg_tcb *f)
@@ -147,7 +150,10 @@ static __always_inline bool tbg_syn_is_next(const struct tbg_scratch *s,
 	return (__s32)(s->pkt.seq - f->rcv_nxt) > 0 || (timed && newer > 0);
 }
 
-/* What an acknowledgement says of the last reply. */
+/*
+ * What an acknowledgement means for the last reply: progress, a loss, or the end of the
+ * connection.
+ */
 enum tbg_ack { TBG_ACK_NEWS, TBG_ACK_LOSS, TBG_ACK_OVER };
 
 static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg_scratch *s,
@@ -163,7 +169,10 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
 		f->acked = p->ack;
 		f->dups = 0;
 		f->tries = 0;
-		/* a part of what was sent again: what is behind it was lost too (RFC 6582) */
+		/*
+		 * a partial acknowledgement after a repeat: the next segment was lost
+		 * too (RFC 6582)
+		 */
 		if (f->flags & TBG_TCB_LOSSY && tbg_within_reply(f, p->ack))
 			ret = TBG_ACK_LOSS;
 	} else if (tbg_within_reply(f, p->ack) && f->dups < TBG_DUPS) {
@@ -181,8 +190,9 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
 }
 
 /*
- * A segment of a connection that has its socket. It goes up, but for one that shows that
- * the last reply, which was wire's, has been lost: TBG_NOT_YET.
+ * A segment of a connection that has a socket by now. Passes it up. Returns TBG_NOT_YET
+ * if it shows that the last reply was lost: wire sent that one, and the socket knows
+ * nothing of it.
  */
 static __always_inline int tbg_on_socket(struct __sk_buff *skb, struct tbg_scratch *s,
 					 struct tbg_tcb *f)
@@ -210,7 +220,7 @@ pass:
 	return TBG_PASS;
 }
 
-/* A connection that nobody can go on with. */
+/* Resets a connection that neither wire nor the kernel can continue. */
 static __always_inline int tbg_hand_reset(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_tcb_key *key,
 					  struct tbg_tcb *f)
@@ -220,8 +230,9 @@ static __always_inline int tbg_hand_reset(struct __sk_buff *skb, struct tbg_scra
 }
 
 /*
- * A request that nobody is there to answer gets our FIN, as an idle connection does: its
- * client asks elsewhere, with all that it has got before.
+ * Closes a connection with our FIN, as an idle one, because no listener is left to
+ * answer its request. The client keeps all it has received so far and can ask another
+ * server.
  */
 static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_tcb_key *key, struct tbg_tcb *f)
@@ -258,7 +269,7 @@ static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scra
 	return tbg_bare_send(skb, s, f, seq, ack, TBG_TCP_FIN);
 }
 
-/* What tbg_hand_over() has found to be done: a TC action. */
+/* Does what the return value of tbg_hand_over() asks for. Returns a TC action. */
 static __always_inline int tbg_hand_end(struct __sk_buff *skb, struct tbg_scratch *s,
 					const struct tbg_tcb_key *key, struct tbg_tcb *f,
 					int act)
@@ -268,7 +279,10 @@ static __always_inline int tbg_hand_end(struct __sk_buff *skb, struct tbg_scratc
 	return act == TBG_HAND_CLOSE ? tbg_hand_close(skb, s, key, f) : act;
 }
 
-/* A segment of a connection that the kernel may have a socket for; or TBG_NOT_YET. */
+/*
+ * A segment of a connection that the kernel may have a socket for. Returns a TC action,
+ * or TBG_NOT_YET if it is still wire's.
+ */
 static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key,
 					 struct tbg_tcb *f)
@@ -290,8 +304,8 @@ static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scrat
 }
 
 /*
- * A segment without payload of wire's connection f. A TC action; TBG_NOT_YET: it
- * shows that something was lost, for tbg_answer to repeat.
+ * A segment without payload of wire's connection f. Returns a TC action, or TBG_NOT_YET
+ * if it shows a loss: tbg_answer repeats the reply.
  */
 static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch *s,
 				       const struct tbg_tcb_key *key,
@@ -311,7 +325,10 @@ static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch
 		return TC_ACT_SHOT;
 	}
 	ahead = p->seq - f->rcv_nxt;
-	/* beyond what was sent, before the window, behind it, an old duplicate, or a SYN-ACK */
+	/*
+	 * a SYN-ACK, an ACK of unsent or very old data, out of window, or an old
+	 * duplicate (PAWS)
+	 */
 	if (p->tcp_flags & TBG_TCP_SYN ||
 	    (__s32)(p->ack - tbg_tcb_next(f)) > 0 || (__s32)(p->ack - f->acked) < -65535 ||
 	    (ahead > tbg_tcb_window(f) && !(p->tcp_flags & TBG_TCP_FIN)) ||

@@ -1,48 +1,54 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a flow's numbers say of it and of a segment. No flow is changed here:
- * that is for who takes its lock.
+ * What the numbers of a connection and of a segment mean. Nothing here changes a
+ * connection: only code that holds its lock may do so.
  */
 #ifndef TBG_WIRE_FLOW_BPF_H
 #define TBG_WIRE_FLOW_BPF_H
 
 #include "packet.bpf.h"
 
-/* A connection as its way has it: with a socket, or (TBG_TRANSLATE not defined) without. */
+/* The state of a connection: of one with a socket (TBG_TRANSLATE defined), or without one. */
 #ifdef TBG_TRANSLATE
 #define tbg_line tbg_flow
 #define TBG_AGAIN_MAX TBG_SEG_MAX
 #else
 #include "tcb.bpf.h"
 #define tbg_line tbg_tcb
-/* Segments that a reply may be cut into once more, the path's MTU having shrunk. */
+/* Most segments of a repeated reply: more than at first, if the path's MTU has shrunk. */
 #define TBG_AGAIN_MAX 15
 #endif
 
-#define TBG_MSS_LEAST 536	/* of whoever names none (RFC 9293 3.7.1) */
-#define TBG_TIGHT 4096		/* a window that a client on this machine may not open */
-#define TBG_XDP_TIGHT 8192	/* the driver's frames take more of its memory */
-#define TBG_OLD_ACK 65535	/* older than any window: challenged (RFC 5961 5.2) */
+#define TBG_MSS_LEAST 536	/* of a peer that sends no MSS option (RFC 9293 3.7.1) */
+#define TBG_TIGHT 4096		/* smaller windows of a client on this machine may not open again */
+#define TBG_XDP_TIGHT 8192	/* the same with XDP: its frames take more memory */
+#define TBG_OLD_ACK 65535	/* an older ACK gets a challenge ACK (RFC 5961 5.2) */
 
 static __always_inline __u32 tbg_now_ms(void)
 {
 	return bpf_ktime_get_ns() / 1000000;
 }
 
-/* The later of two sequence numbers (RFC 9293 3.4). */
+/* Returns the later of two sequence numbers (RFC 9293 3.4). */
 static __always_inline __u32 tbg_seq_max(__u32 a, __u32 b)
 {
 	return (__s32)(a - b) > 0 ? a : b;
 }
 
-/* Whether the segment's options are those of most: the flow's timestamp, or none. */
+/*
+ * Returns whether the segment has just the options expected: a timestamp where
+ * negotiated, else none.
+ */
 static __always_inline bool tbg_is_plain(const struct tbg_line *f,
 					 const struct tbg_pkt *p)
 {
 	return f->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt;
 }
 
-/* Whether ack stands within the flow's last reply, something of it missing. */
+/*
+ * Returns whether ack is within the connection's last reply, a part of which is not
+ * acknowledged.
+ */
 static __always_inline bool tbg_within_reply(const struct tbg_line *f,
 					     __u32 ack)
 {
@@ -50,10 +56,10 @@ static __always_inline bool tbg_within_reply(const struct tbg_line *f,
 }
 
 /*
- * Whether the segment shows that a part of the last reply was lost. With
- * payload it brings the request again, or a part of it: not the stack's to
- * see, which would acknowledge it, and the client would wait for ever.
- * Without, tbg_ingress has looked.
+ * Returns whether the segment shows that a part of the last reply was lost. A segment
+ * with payload does if it repeats the request or a part of it. The stack must not see
+ * that: it would only acknowledge it, and the client would never get the reply.
+ * tbg_ingress has checked those without payload.
  */
 static __always_inline bool tbg_shows_loss(const struct tbg_line *f,
 					   const struct tbg_pkt *p)
@@ -69,9 +75,10 @@ static __always_inline bool tbg_shows_loss(const struct tbg_line *f,
 }
 
 /*
- * Whether the network has doubled the request, or a segment of it: its reply is on its
- * way, whole, and nothing was lost. Whoever sends again, if so soon, has seen its clock
- * go on; without one, it would begin with the last segment (RFC 8985 7.3).
+ * Returns whether the network has duplicated the request or a segment of it: the whole
+ * reply is under way, and nothing was lost. A client that retransmits, even this early,
+ * sends a newer TSval. Without timestamps, an early retransmission is a tail loss
+ * probe, which repeats only the last segment (RFC 8985 7.3).
  */
 static __always_inline bool tbg_is_doubled(const struct tbg_line *f,
 					   const struct tbg_pkt *p, __u32 now_ms)
@@ -91,9 +98,9 @@ static __always_inline __u32 tbg_pkt_window(const struct tbg_line *f,
 }
 
 /*
- * The most payload of a segment that answers this one. TCP itself fills no more than
- * half of a window with one (tcp_bound_to_half_wnd): a client that has seen longer
- * segments opens its window no more until it has room for another.
+ * Returns the most payload of a segment that answers this one. TCP fills at most half
+ * of a window with one segment (tcp_bound_to_half_wnd): a client that has received
+ * longer ones opens its window again only once another of that length fits.
  */
 static __always_inline __u32 tbg_flow_mss(const struct tbg_line *f,
 					  const struct tbg_pkt *p)

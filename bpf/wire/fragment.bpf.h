@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The first fragment of a segment. Fragments are put together behind us, where no socket
- * is: it becomes a bare acknowledgement of the client's, which the connection is handed
- * over with. The client sends the segment again, to the socket.
+ * The first IP fragment of a segment. The kernel reassembles fragments after the TC
+ * hook, and would find no socket for the segment. So the fragment is turned into an
+ * acknowledgement of the client's without payload, with which the connection is handed
+ * over to the kernel. The client sends the segment again, to the new socket.
  */
 #ifndef TBG_WIRE_FRAGMENT_BPF_H
 #define TBG_WIRE_FRAGMENT_BPF_H
@@ -10,7 +11,7 @@
 #include "bare.bpf.h"
 #include "hand.bpf.h"
 
-/* skb becomes that acknowledgement, and *s says so. 0, or negative. */
+/* Turns skb into that acknowledgement, and sets *s to match. Returns 0 or negative. */
 static __attribute__((noinline)) int tbg_fragment_bare(struct __sk_buff *skb,
 						       struct tbg_scratch *s,
 						       struct tbg_tcb *f)
@@ -34,7 +35,7 @@ static __attribute__((noinline)) int tbg_fragment_bare(struct __sk_buff *skb,
 	r->seq = p->seq;
 	r->ack = p->ack;
 	r->win = bpf_htons(p->window);
-	/* without the header of a fragment, and without IP options */
+	/* without fragment header and IP options */
 	p->l4 = p->l3 + (p->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	p->payload_len = 0;
 	p->opt_len = r->ts ? 12 : 0;
@@ -47,8 +48,9 @@ static __attribute__((noinline)) int tbg_fragment_bare(struct __sk_buff *skb,
 }
 
 /*
- * The fragment in s->pkt, which has a whole TCP header, of wire's connection f. A TC
- * action. What it repeats was lost, perhaps with its answer: our own timer looks.
+ * The fragment in s->pkt, which has a whole TCP header, of wire's connection f. Returns
+ * a TC action. If it belongs to a retransmission, our reply may be lost: our timer
+ * checks that.
  */
 static __always_inline int tbg_on_fragment(struct __sk_buff *skb, struct tbg_scratch *s,
 					   const struct tbg_tcb_key *key, struct tbg_tcb *f)

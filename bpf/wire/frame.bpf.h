@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A frame as its hook has it: an skb at TC, or (with TBG_XDP defined) a
- * driver's buffer before there is one. What both hooks do, packet.bpf.h to
- * reply.bpf.h, sees frames through this alone.
+ * The frame as a hook gets it: an skb at TC, or with TBG_XDP defined a driver's buffer.
+ * The code that both hooks share (packet.bpf.h to reply.bpf.h) accesses frames only
+ * through these functions.
  */
 #ifndef TBG_WIRE_FRAME_BPF_H
 #define TBG_WIRE_FRAME_BPF_H
@@ -31,10 +31,13 @@
 #define tbg_frame_gso(frame) ((frame)->gso_size)
 #endif
 
-/* Offset of what the verifier lets a program reach without a call. */
+/* Largest offset for which the verifier accepts direct access to the packet. */
 #define TBG_LINEAR_MAX 0x7fff
 
-/* The len bytes at off of the frame, a constant number; NULL if not all are in its linear part. */
+/*
+ * Returns the len bytes at off of the frame, a constant number; NULL if not all are in
+ * its linear part.
+ */
 static __always_inline __u8 *tbg_linear(struct tbg_frame *frame, __u64 off, const __u32 len)
 {
 	__u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
@@ -48,8 +51,9 @@ static __always_inline __u8 *tbg_linear(struct tbg_frame *frame, __u64 off, cons
 }
 
 /*
- * Words of 32 bits at off of the frame, nr of them, a constant. Without a call where they
- * are in its linear part, as headers nearly always are. 0 or negative.
+ * Reads nr words of 32 bits at off of the frame; nr is a constant. Needs no helper call
+ * where they are in the linear part, as headers nearly always are. Returns 0 or
+ * negative.
  */
 static __always_inline long tbg_load_words(struct tbg_frame *frame, __u32 off, void *to,
 					   const __u32 nr)
@@ -68,7 +72,7 @@ static __always_inline long tbg_load_words(struct tbg_frame *frame, __u32 off, v
 	return 0;
 }
 
-/* The same the other way. */
+/* Writes nr words of 32 bits at off of the frame, as tbg_load_words() reads them. */
 static __always_inline long tbg_store_words(struct tbg_frame *frame, __u32 off,
 					    const void *from, const __u32 nr)
 {
@@ -87,7 +91,7 @@ static __always_inline long tbg_store_words(struct tbg_frame *frame, __u32 off,
 	return 0;
 }
 
-/* The EtherType; of a VLAN tag only where it is in the frame. */
+/* Returns the EtherType. That of a VLAN tag only if the tag is in the frame's data. */
 static __always_inline __be16 tbg_frame_proto(struct tbg_frame *frame)
 {
 #ifdef TBG_XDP
@@ -100,7 +104,7 @@ static __always_inline __be16 tbg_frame_proto(struct tbg_frame *frame)
 #endif
 }
 
-/* Makes it len bytes long, zeros where it grows. 0 or negative. */
+/* Sets the length of the frame; new bytes are zeros. Returns 0 or negative. */
 static __always_inline long tbg_frame_resize(struct tbg_frame *frame, __u32 len)
 {
 #ifdef TBG_XDP
@@ -110,11 +114,11 @@ static __always_inline long tbg_frame_resize(struct tbg_frame *frame, __u32 len)
 #endif
 }
 
-/* Whether the device, or the stack, vouches for the segment's checksum. */
+/* Returns whether the device or the stack has verified the segment's checksum. */
 static __always_inline bool tbg_frame_verified(struct tbg_frame *frame)
 {
 #ifdef TBG_XDP
-	return false;		/* a driver tells the skb alone */
+	return false;		/* XDP programs can't read that */
 #else
 	return bpf_csum_level(frame, BPF_CSUM_LEVEL_QUERY) >= 0;
 #endif
@@ -134,7 +138,7 @@ struct dst_entry___wire {
 	unsigned long _metrics;
 } __attribute__((preserve_access_index));
 
-/* A socket of any kind: full, of a handshake, in TIME_WAIT. */
+/* Any socket: a full one, a request socket or one in TIME_WAIT. */
 struct sock_common___wire {
 	struct {
 		void *net;
@@ -150,11 +154,14 @@ struct sk_buff___wire {
 	unsigned char ip_summed:2;
 } __attribute__((preserve_access_index));
 
-/* CHECKSUM_PARTIAL: a device will make the checksum, where it gets that far. */
+/* CHECKSUM_PARTIAL: the checksum is left to the sending device. */
 static __always_inline bool tbg_frame_partial(struct tbg_frame *frame)
 {
 #ifdef TBG_XDP
-	/* a driver does not say; the skb of a SYN that came there did */
+	/*
+	 * XDP programs can't read this either: the skb of a SYN on this interface had
+	 * it or not
+	 */
 	__u32 ifindex = frame->ingress_ifindex;
 	struct tbg_port *port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
 
@@ -166,7 +173,10 @@ static __always_inline bool tbg_frame_partial(struct tbg_frame *frame)
 #endif
 }
 
-/* Whether a device completes the checksum of segments made from the frame; never with XDP. */
+/*
+ * Returns whether a device completes the checksum of a segment made from the frame;
+ * never with XDP.
+ */
 static __always_inline bool tbg_frame_completed(struct tbg_frame *frame)
 {
 #ifdef TBG_XDP

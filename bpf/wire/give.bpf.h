@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A connection given back: the daemon has read a request that wire could answer from
- * its socket, and all before is acknowledged. The socket's own numbers become the
- * connection's, the daemon lets it go without a packet (TCP_REPAIR), and wire answers.
- * Segments that reach the socket while that begins undo it.
+ * Takes a connection back from the kernel: the daemon has read a request that wire
+ * could answer, and everything sent before is acknowledged. wire takes the sequence
+ * numbers of the socket, the daemon closes the socket without sending a packet
+ * (TCP_REPAIR), and wire answers. A segment that reaches the socket after this has
+ * begun cancels it.
  */
 #ifndef TBG_WIRE_GIVE_BPF_H
 #define TBG_WIRE_GIVE_BPF_H
@@ -11,7 +12,7 @@
 #include "ask.bpf.h"
 #include "birth.bpf.h"
 
-/* A socket of the kernel's, as far as it is read here (struct tcp_sock). */
+/* The fields of struct tcp_sock that are read here. */
 struct tcp_options_received___wire {
 	__u32 ts_recent;
 } __attribute__((preserve_access_index));
@@ -21,14 +22,15 @@ struct tcp_sock___wire {
 	struct tcp_options_received___wire rx_opt;
 } __attribute__((preserve_access_index));
 
-/* What is read of it. */
+/* The values of those fields. */
 struct tbg_given {
-	__u32 rcv_nxt, edge, snd_nxt, snd_wnd, tsoff, tsrecent;	/* edge: end of its window */
+	/* edge: end of its receive window */
+	__u32 rcv_nxt, edge, snd_nxt, snd_wnd, tsoff, tsrecent;
 };
 
 /*
- * The request in s->pkt looked up, as tbg_find(). One that ends the connection is its
- * socket's to end. 0 or a why.
+ * Looks up the request in s->pkt, as tbg_find(). Returns 0 or a reason. A request that
+ * ends the connection is left to the socket.
  */
 static __always_inline int tbg_give_find(struct __sk_buff *skb, struct tbg_scratch *s)
 {
@@ -39,7 +41,10 @@ static __always_inline int tbg_give_find(struct __sk_buff *skb, struct tbg_scrat
 	return why;
 }
 
-/* The socket between the ends of the segment, if it has sent and been read to the end. */
+/*
+ * Reads the socket of the segment into *g. Returns 1 if all it has sent is acknowledged
+ * and all it has received was read, else 0.
+ */
 static __attribute__((noinline)) int tbg_give_socket(struct __sk_buff *skb,
 						     const struct tbg_pkt *p,
 						     struct tbg_given *g)
@@ -66,7 +71,7 @@ static __attribute__((noinline)) int tbg_give_socket(struct __sk_buff *skb,
 	return ret;
 }
 
-/* The socket's numbers become the connection's. Under the lock; 0 or a why. */
+/* Copies the socket's numbers into the connection. Under the lock. Returns 0 or a reason. */
 static __always_inline int tbg_give_take(struct tbg_tcb *f, const struct tbg_pkt *p,
 					 const struct tbg_given *g, __u32 now_ms)
 {
@@ -75,7 +80,7 @@ static __always_inline int tbg_give_take(struct tbg_tcb *f, const struct tbg_pkt
 	if (f->state != TBG_TCB_GIVING || f->undone)
 		return TBG_WHY_GIVE_LATE;
 	f->rcv_nxt = g->rcv_nxt - p->payload_len;
-	/* the client may have begun to use what the socket has offered */
+	/* the client may already use the window that the socket has offered */
 	room = g->edge - f->rcv_nxt;
 	if ((__s32)room > 0 && room > (__u32)bpf_ntohs(f->win) << shift)
 		f->win = tbg_window_field(room, shift);
@@ -92,9 +97,10 @@ static __always_inline int tbg_give_take(struct tbg_tcb *f, const struct tbg_pkt
 }
 
 /*
- * Takes the connection in GIVING, whose socket is still there, and its request with it:
- * 1, and the reply is to be sent (TBG_PUSH_ANSWER) once the socket is gone, for nothing
- * that the client does next may find that. 0: it stays the socket's.
+ * Takes the connection, which is in GIVING, and its request from the socket, which
+ * still exists. Returns 1 on success: the reply is to be sent (TBG_PUSH_ANSWER) only
+ * once the socket is gone, or the client's next segment could still reach it. 0: the
+ * connection stays the socket's.
  */
 static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s,
 				    const struct tbg_knob *knob,
@@ -107,7 +113,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 
 	if (!knob->answer || tbg_give_find(skb, s) || !tbg_give_socket(skb, p, &g))
 		return 0;
-	/* the ring has read more than the daemon has seen: a next request */
+	/* io_uring has received more than the daemon has seen: the next request */
 	if (p->seq + p->payload_len != g.rcv_nxt) {
 		tbg_count(TBG_WHY_GIVE_LATE);
 		return 0;
@@ -117,7 +123,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 	p->window = (g.snd_wnd >> (f->wscale & 15)) & 0xffff;
 	if (tbg_hit_cut(skb, s, knob, f, &frame))
 		return 0;
-	/* its client may have the request acknowledged, and not send it again */
+	/* the socket may have acknowledged the request: the client does not repeat it then */
 	tbg_due(key);
 	bpf_spin_lock(&f->lock);
 	why = tbg_give_take(f, p, &g, now_ms);

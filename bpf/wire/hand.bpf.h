@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A connection handed over to the kernel: its listener makes a socket of the segment
- * at hand, with what was agreed at birth, at exactly its numbers (6.9 on). It begins
- * behind all that wire has sent: a reply that is not acknowledged yet stays wire's to
- * repeat. Until the socket is seen, the connection stays here, for the client's
- * retransmission to try again.
+ * Hands a connection over to the kernel: the listener makes a socket out of the current
+ * segment, with the negotiated options and the exact sequence numbers (since 6.9). The
+ * socket starts after everything that wire has sent; wire goes on to repeat a reply
+ * that is not acknowledged yet. The entry stays in the map until a socket has been
+ * found: if none was made, the client's retransmission is the next attempt.
  */
 #ifndef TBG_WIRE_HAND_BPF_H
 #define TBG_WIRE_HAND_BPF_H
@@ -13,7 +13,7 @@
 #include "birth.bpf.h"
 #include "send.bpf.h"
 
-/* linux/tcp.h of 6.9 */
+/* include/net/tcp.h of 6.9 */
 struct bpf_tcp_req_attrs___wire {
 	__u32 rcv_tsval, rcv_tsecr;
 	__u16 mss;
@@ -22,7 +22,7 @@ struct bpf_tcp_req_attrs___wire {
 	__u8 reserved[3];
 };
 
-/* Nothing of it is read; a kfunc's argument has to be a struct, and not a name alone. */
+/* No field is read: the argument of a kfunc must be a complete struct type. */
 struct sock___wire {
 	struct sock_common___wire __sk_common;
 };
@@ -31,7 +31,7 @@ struct sock___backlog {
 	__u32 sk_ack_backlog, sk_max_ack_backlog;
 } __attribute__((preserve_access_index));
 
-/* include/net/netfilter/nf_conntrack.h, as far as it is read here */
+/* include/net/netfilter/nf_conntrack.h: the fields that are read here. */
 struct ip_ct_tcp_state___wire {
 	__u8 flags;
 } __attribute__((preserve_access_index));
@@ -66,18 +66,18 @@ extern struct nf_conn___wire *bpf_skb_ct_lookup(struct __sk_buff *skb,
 extern int bpf_ct_change_timeout(struct nf_conn___wire *ct, __u32 timeout) __ksym __weak;
 extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
 
-/* 1: the kernel has these three; set by the daemon before loading. */
+/* 1: the kernel has these three kfuncs. Set by the daemon before loading. */
 const volatile __u32 tbg_conntrack = 0;
 
-#define TBG_NOT_YET 1000		/* no TC action: the segment is to be looked at further */
-#define TBG_HAND_RESET 1001	/* nor is this: the connection is to be reset, */
-#define TBG_HAND_CLOSE 1002	/* or closed */
+#define TBG_NOT_YET 1000		/* not a TC action: more has to be checked */
+#define TBG_HAND_RESET 1001	/* not a TC action: the connection is to be reset */
+#define TBG_HAND_CLOSE 1002	/* not a TC action: the connection is to be closed */
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk,
 				   struct bpf_tcp_req_attrs___wire *attrs,
 				   int attrs__sz) __ksym;
 
-/* The connection is nobody's any more, or the kernel's. */
+/* Removes a connection that has ended or is the kernel's. */
 static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
 {
 	struct tbg_tcb *f = bpf_map_lookup_elem(&tbg_tcbs, key);
@@ -93,7 +93,10 @@ static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
 	bpf_map_delete_elem(&tbg_tcbs, key);
 }
 
-/* Whether conntrack takes any number of the connection for valid, as it was taken up late. */
+/*
+ * Returns whether conntrack accepts any sequence number of the connection, because it
+ * picked it up midstream.
+ */
 static __always_inline bool tbg_track_fits(const struct nf_conn___wire *ct)
 {
 	return BPF_CORE_READ(ct, proto.tcp.state) == TBG_TRACK_ESTABLISHED &&
@@ -102,9 +105,10 @@ static __always_inline bool tbg_track_fits(const struct nf_conn___wire *ct)
 }
 
 /*
- * conntrack has not seen what wire has sent, and calls a segment of a connection that it
- * knows by old numbers invalid; one that it does not know, it takes up in its middle. 1: it
- * knows it so already.
+ * conntrack has not seen what wire has sent. It would call a segment of a known
+ * connection invalid, because of its old sequence numbers; an unknown connection it
+ * picks up midstream. So this removes the entry. Returns 1 if the entry accepts any
+ * number already, and stays.
  */
 static __attribute__((noinline)) int tbg_track_forget(struct __sk_buff *skb,
 						      const struct tbg_pkt *p)
@@ -133,14 +137,14 @@ static __attribute__((noinline)) int tbg_track_forget(struct __sk_buff *skb,
 	if (!ct)
 		return 0;
 	fits = tbg_track_fits(ct);
-	/* over at once: who looks it up next removes it */
+	/* expires now: the next lookup removes it */
 	if (!fits)
 		bpf_ct_change_timeout(ct, 0);
 	bpf_ct_release(ct);
 	return fits;
 }
 
-/* What the kernel is told of the connection, under its lock. */
+/* Fills *a with what the kernel needs to make the socket. Under the lock. */
 static __always_inline void tbg_hand_attrs(const struct tbg_tcb *f,
 					   const struct tbg_pkt *p, __u32 now_ms,
 					   struct bpf_tcp_req_attrs___wire *a)
@@ -157,9 +161,10 @@ static __always_inline void tbg_hand_attrs(const struct tbg_tcb *f,
 }
 
 /*
- * Of a reply that wire has sent, the socket knows nothing: a segment that acknowledges
- * only a part of it acknowledges all of it to the socket, which else would drop it as too
- * old. The window ends where the client's does.
+ * The socket knows nothing of a reply that wire has sent. It would drop a segment that
+ * acknowledges only a part of it, as too old: raise the acknowledgement number to the
+ * end of the reply. The window is reduced by as much, so that it ends where the
+ * client's does.
  */
 static __always_inline void tbg_ack_raise(struct __sk_buff *skb, const struct tbg_pkt *p,
 					  const struct tbg_tcb *f)
@@ -178,7 +183,7 @@ static __always_inline void tbg_ack_raise(struct __sk_buff *skb, const struct tb
 	bpf_skb_store_bytes(skb, p->l4 + 14, &is, 2, 0);
 }
 
-/* The daemon is to look at it. */
+/* Asks the daemon to look at the connection (tbg_stuck). */
 static __always_inline void tbg_hand_tell(const struct tbg_tcb_key *key)
 {
 	__u32 one = 1;
@@ -187,8 +192,9 @@ static __always_inline void tbg_hand_tell(const struct tbg_tcb_key *key)
 }
 
 /*
- * Hands over with the segment in p, which begins with the client's next byte. A TC
- * action. Another socket may be there already: ours of a moment ago.
+ * Hands the connection over with the segment in p, which begins with the client's next
+ * byte. Returns a TC action or TBG_HAND_*. There may be a socket already, made by this
+ * a moment ago.
  */
 static __attribute__((noinline)) int
 tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_tcb_key *key,
@@ -210,9 +216,12 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	bpf_spin_unlock(&f->lock);
 	sk = tbg_socket_find(skb, &p->key, p->v6);
 	if (!sk)
-		return TBG_HAND_CLOSE;	/* nobody listens any more: the daemon ends */
+		return TBG_HAND_CLOSE;	/* no listener is left */
 	if (sk->state != BPF_TCP_LISTEN && !held) {
-		/* the reset that was to withdraw it has not reached it; its numbers are old */
+		/*
+		 * the reset that should remove the request socket is not there yet; its
+		 * numbers are old
+		 */
 		bool old = sk->state == BPF_TCP_NEW_SYN_RECV && f->answers;
 
 		bpf_sk_release(sk);
@@ -223,7 +232,8 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		tbg_tcb_forget(key);
 		return TBG_PASS;
 	}
-	stays |= sk->state != BPF_TCP_LISTEN;	/* the one that it was given back by */
+	/* the socket that gave the connection back still exists */
+	stays |= sk->state != BPF_TCP_LISTEN;
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
 	if (!stays) {
 		tbg_ack_raise(skb, p, f);
@@ -247,7 +257,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	bpf_spin_unlock(&f->lock);
 	if (left)
 		tbg_crowd_leave(key);
-	/* the socket acknowledges the request: its client does not send it again */
+	/* the socket acknowledges the request: the client does not repeat it */
 	if (p->ack != f->snd_nxt)
 		tbg_due(key);
 	if (first)
@@ -255,7 +265,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	return TBG_PASS;
 }
 
-/* Whether the listener takes no more connections, or nearly none, for now. */
+/* Returns whether the accept queue of the listener is at least half full. */
 static __always_inline bool tbg_is_full(struct bpf_sock *sk)
 {
 	struct sock___backlog *b = (void *)bpf_skc_to_tcp_sock(sk);
@@ -264,8 +274,9 @@ static __always_inline bool tbg_is_full(struct bpf_sock *sk)
 }
 
 /*
- * The client has sent again what the kernel lost, though there was room: it will lose
- * that, too, unless the daemon helps. True: there is no more to be hoped for.
+ * The client has repeated a segment that the kernel has dropped, although the accept
+ * queue was not full: it will drop the repeat too, unless the daemon helps. Returns 1
+ * after too many attempts.
  */
 static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
 						     struct tbg_scratch *s,
@@ -286,8 +297,8 @@ static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
 }
 
 /*
- * A segment of a connection that was handed over: TBG_NOT_YET once its socket is there.
- * Where none came to be, the accept queue was full: it is tried again.
+ * A segment of a connection that was handed over. Returns TBG_NOT_YET if the socket
+ * exists. If not, the accept queue was full: tries again.
  */
 static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key,
@@ -308,7 +319,7 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch 
 	bpf_sk_release(sk);
 	if (there)
 		return TBG_NOT_YET;
-	/* a socket is made of a segment that acknowledges, and begins where it must */
+	/* the kernel makes a socket only of an ACK with the next sequence number */
 	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) != TBG_TCP_ACK ||
 	    p->seq != f->rcv_nxt || p->ack - f->acked > f->snd_nxt - f->acked ||
 	    !tbg_is_plain(f, p)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A request that wire answers out of its connection's own numbers: may it, does it
- * have the answer, the numbers taken, the reply sent.
+ * Answers a request on wire's connection: checks that the connection allows it, looks
+ * up the reply, claims the sequence numbers, sends.
  */
 #ifndef TBG_WIRE_HIT_BPF_H
 #define TBG_WIRE_HIT_BPF_H
@@ -10,7 +10,10 @@
 #include "crowd.bpf.h"
 #include "send.bpf.h"
 
-/* Whether the connection allows an answer to a request at its next byte. 0 or a why. */
+/*
+ * Returns 0 if the connection allows wire to answer a request at its next byte, else a
+ * reason.
+ */
 static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 				       const struct tbg_tcb *f,
 				       const struct tbg_pkt *p)
@@ -33,8 +36,8 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 }
 
 /*
- * Takes the exchange: the idle equation once more, now under the lock, and the numbers
- * with it. 0 or a why.
+ * Claims the exchange: checks under the lock once more that nothing is outstanding, and
+ * advances the sequence numbers. Returns 0 or a reason.
  */
 static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_tcb *f,
 				     const struct tbg_pkt *p, struct tbg_reply *r, __u64 now_ns)
@@ -85,8 +88,8 @@ static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_t
 }
 
 /*
- * As tbg_find(), and how the connection goes on behind the answer. Its blob may be
- * another's by now: then it is found out when it is written.
+ * As tbg_find(), and chooses the Connection line of the reply. The slot may hold
+ * another response by now; this is detected when the reply is written.
  */
 static __always_inline int tbg_hit_find(struct tbg_scratch *s, __u32 len)
 {
@@ -102,7 +105,7 @@ static __always_inline int tbg_hit_find(struct tbg_scratch *s, __u32 len)
 	return 0;
 }
 
-/* Whether the reply of s->reply can be sent as it is cut then. 0 or a why. */
+/* Divides the reply in s->reply into segments. Returns 0 if it can be sent, else a reason. */
 static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch *s,
 				       const struct tbg_knob *knob,
 				       const struct tbg_tcb *f, __u32 *ret_frame)
@@ -120,7 +123,7 @@ static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch
 	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;
 }
 
-/* Answers the request in s->pkt: a TC action, or -why for the kernel to. */
+/* Answers the request in s->pkt. Returns a TC action, or -reason to leave it to the kernel. */
 static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
 				   const struct tbg_tcb_key *key, struct tbg_tcb *f,
@@ -128,7 +131,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 {
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
-	__u16 from[4] __attribute__((aligned(4)));	/* its address, and the EtherType */
+	__u16 from[4] __attribute__((aligned(4)));	/* source address and EtherType */
 	__u32 frame;
 	int why;
 
@@ -143,7 +146,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 		tbg_request_restore(skb, s);
 		return -why;
 	}
-	/* whoever brought the request is the way to its client */
+	/* the reply goes to the neighbour that sent the request */
 	if (!tbg_load_words(skb, ETH_ALEN, from, 2))
 		__builtin_memcpy(r->mac, from, sizeof(r->mac));
 	if (r->nr > 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Wire's own maps: key, value, its one writer, what happens when it is full.
- * Sizes marked "plan" are set by the daemon before loading.
+ * The maps of the wire tier: for each its key, value, writer, and what happens when it
+ * is full. The daemon sets the sizes marked "plan" before loading.
  */
 #ifndef TBG_WIRE_MAPS_BPF_H
 #define TBG_WIRE_MAPS_BPF_H
@@ -9,8 +9,9 @@
 #include "../maps.bpf.h"
 
 /*
- * Interfaces where XDP may answer, by index. Writers: daemon, when it attaches and
- * when the address changes; else BPF, racy by design. Full: no XDP there.
+ * Index of an interface -> state of XDP there; only these may answer at XDP. Writers:
+ * the daemon, when it attaches and when an address changes; BPF, whose races are
+ * harmless. Full: no XDP there.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -19,7 +20,7 @@ struct {
 	__type(value, struct tbg_port);
 } tbg_ports SEC(".maps");
 
-/* On each listening socket of this daemon. Writer: daemon, before it serves. */
+/* On each listening socket of this daemon. Writer: the daemon, before it serves. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -28,9 +29,9 @@ struct {
 } tbg_listeners SEC(".maps");
 
 /*
- * The answering program. A program array loses its entries with the last user
- * of its descriptor, so a killed daemon's programs go on translating but can
- * never answer from a cache that nobody keeps.
+ * The answering program. A program array loses its entries with the last user of its
+ * descriptor. So the programs of a killed daemon still translate, but never answer from
+ * a cache that is no longer maintained.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -39,7 +40,7 @@ struct {
 	__type(value, __u32);
 } tbg_tail SEC(".maps");
 
-#define TBG_SCRATCH_ASK	1	/* the one of questions (abi/ask.h); 0: of packets */
+#define TBG_SCRATCH_ASK	1	/* the scratch of questions (abi/ask.h); 0: of packets */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -48,7 +49,7 @@ struct {
 	__type(value, struct tbg_scratch);
 } tbg_scratches SEC(".maps");
 
-/* A segment's payload on its way from a blob, where not at its beginning. */
+/* A copy of a segment's payload, for segments that do not begin a blob. */
 struct tbg_chunk {
 	__u8 b[16384];
 };

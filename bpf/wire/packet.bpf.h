@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A frame taken apart into struct tbg_pkt, for both directions and both hooks.
- * Minds non-linear frames; nothing is changed here.
+ * Parses a frame into struct tbg_pkt, for both directions and both hooks. Works on
+ * non-linear frames too. Changes nothing in the frame.
  */
 #ifndef TBG_WIRE_PACKET_BPF_H
 #define TBG_WIRE_PACKET_BPF_H
@@ -18,7 +18,7 @@
 #include "frame.bpf.h"
 #include "maps.bpf.h"
 
-/* The next program on the hook, if any; then the stack, or the device. */
+/* Continues with the next program on the hook, if any, then with the stack or the device. */
 #define TBG_PASS TC_ACT_UNSPEC
 
 #define TBG_TCP_FIN 0x01
@@ -27,13 +27,13 @@
 #define TBG_TCP_PSH 0x08
 #define TBG_TCP_ACK 0x10
 
-#define TBG_EXT_MAX 8192	/* IPv6 extension headers: as many as fit into a packet */
+#define TBG_EXT_MAX 8192	/* IPv6 extension headers: more do not fit into a packet */
 #define TBG_OPT_PLAIN_TS bpf_htonl(0x0101080a)	/* NOP NOP TS(10) */
 
-/* What tbg_pkt_parse() found. */
+/* What tbg_pkt_parse() found. CUT: a fragment that ends within the TCP header. */
 enum tbg_pkt_kind { TBG_PKT_TCP, TBG_PKT_ICMP, TBG_PKT_CUT, TBG_PKT_OTHER };
 
-/* Hop-by-hop, routing, fragment, destination options (RFC 8200 4.1) */
+/* Hop-by-hop options, routing, fragment, destination options (RFC 8200 4.1). */
 static __always_inline bool tbg_is_ext(int next)
 {
 	return next == 0 || next == 43 || next == 44 || next == 60;
@@ -47,7 +47,7 @@ static __always_inline void tbg_map_v4(__u32 ret[4], __u32 addr)
 	ret[3] = addr;
 }
 
-/* The IPv4 header at p->l3. Returns the protocol, or -1: leave it alone. */
+/* Parses the IPv4 header at p->l3. Returns the protocol, or -1 for packets to leave alone. */
 static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 					struct tbg_pkt *p, bool ingress)
 {
@@ -67,7 +67,7 @@ static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 	p->payload_len = total - ip.ihl * 4;
 	if (total < ip.ihl * 4 || total > tbg_frame_len(frame) - p->l3)
 		return -1;
-	/* nobody has verified the header's checksum yet */
+	/* the header's checksum is not verified before the IP layer */
 	p->frag = !!(ip.frag_off & bpf_htons(0x2000));
 	p->odd = ip.ihl != 5 || p->frag ||
 		 tbg_csum_fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]) != 0xffff;
@@ -79,15 +79,16 @@ static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 	return ip.protocol;
 }
 
-/* A chain of IPv6 extension headers, up to where it has been followed. */
+/* A chain of IPv6 extension headers and how far it has been followed. */
 struct tbg_chain {
 	struct tbg_frame *frame;
-	struct tbg_pkt *p;	/* l4 and frag */
+	struct tbg_pkt *p;	/* l4 and frag are set */
 	__u32 total;		/* bytes from l4 on */
-	int next;		/* what is at l4; -1: cannot be told */
+	/* type of the header at l4; -1: malformed, or not the first fragment */
+	int next;
 };
 
-/* One header of the chain. */
+/* Skips one header of the chain. */
 static long tbg_chain_step(__u32 i, void *arg)
 {
 	struct tbg_chain *c = arg;
@@ -116,9 +117,9 @@ broken:
 }
 
 /*
- * The IPv6 header at p->l3, as tbg_pkt_ipv4(). The stack follows a chain of
- * extension headers however long it is, and so must we: what we passed over would
- * reach a socket in the client's numbers.
+ * Parses the IPv6 header at p->l3, as tbg_pkt_ipv4(). The stack follows a chain of
+ * extension headers of any length, so this must too: a segment that it did not
+ * recognize would reach a socket with numbers that the socket does not know.
  */
 static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 					struct tbg_pkt *p, bool ingress)
@@ -167,14 +168,15 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 }
 
 /*
- * The TCP header at p->l4; payload_len comes in as its length with payload. in_map: *p is in
- * a map. The verifier follows what is on the stack, and would walk all chains of extension
- * headers for an offset that it is to check.
+ * Parses the TCP header at p->l4. payload_len is at first the length of header and
+ * payload. in_map: *p is in a map. If it is on the stack, the verifier tracks p->l4,
+ * and direct access with that offset would make it walk through all chains of extension
+ * headers.
  */
 static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame, struct tbg_pkt *p,
 				       bool ingress, bool in_map)
 {
-	__u32 raw[8] = {};	/* header and room for a plain timestamp */
+	__u32 raw[8] = {};	/* header and a timestamp option */
 	struct tcphdr *tcp = (void *)raw;
 	__u32 doff;
 
@@ -204,11 +206,11 @@ static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame, struct tbg_pkt *
 	return 0;
 }
 
-/* A fragment that ends within the TCP header. Returns 0, and key and seq are set. */
+/* Parses a fragment that ends within the TCP header. Returns 0 with key and seq set, or -1. */
 static __always_inline int tbg_pkt_cut(struct tbg_frame *frame,
 				       struct tbg_pkt *p, bool ingress)
 {
-	__be16 ports[4];	/* and the sequence number: one that is shorter is none */
+	__be16 ports[4];	/* ports and sequence number; a shorter fragment is ignored */
 	__u32 seq;
 
 	if (!p->frag || tbg_load(frame, p->l4, ports, sizeof(ports)))
@@ -221,9 +223,8 @@ static __always_inline int tbg_pkt_cut(struct tbg_frame *frame,
 }
 
 /*
- * Takes the frame apart. ingress tells which end is ours. TBG_PKT_TCP:
- * all of *p is set; TBG_PKT_ICMP: l3, l4, v6 are; TBG_PKT_CUT: key and
- * seq are, too.
+ * Parses the frame. ingress: the destination is our end. TBG_PKT_TCP: all of *p is set.
+ * TBG_PKT_ICMP: only l3, l4 and v6. TBG_PKT_CUT: those, key and seq.
  */
 static __always_inline enum tbg_pkt_kind
 tbg_pkt_parse(struct tbg_frame *frame, struct tbg_pkt *p, bool ingress)
@@ -252,7 +253,7 @@ tbg_pkt_parse(struct tbg_frame *frame, struct tbg_pkt *p, bool ingress)
 	return tbg_pkt_cut(frame, p, ingress) ? TBG_PKT_OTHER : TBG_PKT_CUT;
 }
 
-/* Whether any listener has the port (host order). */
+/* Returns whether any listener has the port. */
 static __always_inline bool tbg_port_served(const struct tbg_knob *knob,
 					    __be16 port)
 {
@@ -261,7 +262,10 @@ static __always_inline bool tbg_port_served(const struct tbg_knob *knob,
 	return knob->ports[n >> 6 & 1023] >> (n & 63) & 1;
 }
 
-/* Whether a listener has exactly this end, or the wildcard of its family. */
+/*
+ * Returns whether a listener is bound to exactly this address, or to the wildcard of
+ * its family.
+ */
 static __always_inline bool tbg_end_served(const struct tbg_knob *knob,
 					   const struct tbg_flow_key *key,
 					   bool v6)
@@ -286,7 +290,7 @@ static __always_inline bool tbg_end_served(const struct tbg_knob *knob,
 	return false;
 }
 
-/* Copies the segment's options into s->opt and parses them there. */
+/* Copies the segment's options into s->opt and parses them. */
 static __always_inline struct tbg_tcpopt *
 tbg_pkt_options(struct tbg_frame *frame, struct tbg_scratch *s)
 {

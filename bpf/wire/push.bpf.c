@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What nobody's segment asks for: a reply once more whose loss no acknowledgement has
- * shown, the FIN of an idle connection, a reset; and the daemon's questions. Run by the daemon
- * (BPF_PROG_TEST_RUN) on a segment as the client would send it; attached to nothing.
+ * What no incoming segment triggers: repeats of a reply after a timeout, the FIN of an
+ * idle connection, resets, and answers to the daemon's questions. The daemon runs this
+ * program with BPF_PROG_TEST_RUN on a segment as the client would send it. It is
+ * attached to no hook.
  */
 #include "control.bpf.h"
 #include "give.bpf.h"
 #include "way.bpf.h"
 
-/* Our FIN: the first of an idle connection, or once more. */
+/* Sends our FIN: the first one, on an idle connection, or a repeat. */
 static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratch *s,
 					const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
@@ -41,7 +42,7 @@ static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratc
 	return tbg_bare_send(skb, s, f, seq, ack, TBG_TCP_FIN);
 }
 
-/* Whether a socket is between the ends of the segment, and not only a listener. */
+/* Returns whether the segment has a socket other than a listener. */
 static __always_inline bool tbg_is_connected(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
@@ -54,7 +55,7 @@ static __always_inline bool tbg_is_connected(struct __sk_buff *skb, const struct
 	return ret;
 }
 
-/* The reply once more, if its time has come. */
+/* Repeats the reply if its timeout has passed. */
 static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,
 					  const struct tbg_tcb_key *key,
@@ -65,7 +66,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 
 	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING)
 		return TC_ACT_SHOT;
-	/* its socket may have been reset: nobody waits for a reply; or none gets there */
+	/* the socket is gone and nobody waits for the reply, or the route has changed */
 	if ((f->state == TBG_TCB_HANDED && !tbg_is_connected(skb, &s->pkt)) ||
 	    tbg_is_astray(skb, &s->pkt, f)) {
 		tbg_tcb_forget(key);
@@ -81,7 +82,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 	return act < 0 ? TC_ACT_SHOT : act;
 }
 
-/* All of the reply, for the first time: the socket that its request came to is gone. */
+/* Sends the whole reply for the first time: the socket that received the request is gone. */
 static __always_inline int tbg_push_answer(struct __sk_buff *skb, struct tbg_scratch *s,
 					   const struct tbg_knob *knob,
 					   const struct tbg_tcb_key *key,
@@ -135,7 +136,7 @@ int tbg_push(struct __sk_buff *skb)
 		act = tbg_tcb_reset(skb, s, &key, f);
 		break;
 	}
-	/* a test run redirects nothing */
+	/* a test run does not carry out redirects */
 	if (act == TC_ACT_REDIRECT)
 		tbg_send_clone(skb, 0);
 	return 1;

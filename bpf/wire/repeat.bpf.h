@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A reply that was lost on the way, sent once more by wire, byte for byte; or the
- * connection is reset. After a loss the next request is the kernel's, whose TCP has
- * congestion control.
+ * Repeats a reply that was lost, byte for byte, or resets the connection if that is not
+ * possible. After a loss, the next request goes to the kernel, whose TCP has congestion
+ * control.
  */
 #ifndef TBG_WIRE_REPEAT_BPF_H
 #define TBG_WIRE_REPEAT_BPF_H
@@ -11,18 +11,21 @@
 #include "hand.bpf.h"
 #include "loss.bpf.h"
 
-/* Why a reply is sent again: the client's segment, our own timer, it was not sent yet. */
+/*
+ * Why a reply is sent: the client's segment showed a loss, our timer expired, or the
+ * first time.
+ */
 enum tbg_again_why { TBG_AGAIN_CLIENT, TBG_AGAIN_TIMER, TBG_AGAIN_FIRST };
 
-/* How long after the reply left, in ms, its tries-th repeat by our own timer is due. */
+/* Returns the timeout of the tries-th repeat in ms, from the last transmission. */
 static __always_inline __u32 tbg_due_ms(__u32 tries)
 {
 	return TBG_DUE_MS << (tries < 7 ? tries : 7);
 }
 
 /*
- * Notes under the lock which of the segments in mask are sent again now; the others
- * were a moment ago. timer: nothing has shown the loss but time.
+ * Returns the segments in mask that are to be repeated now, and marks them; the others
+ * were repeated a moment ago. timer: only a timeout suggests the loss.
  */
 static __always_inline __u32 tbg_again_note(struct tbg_tcb *f, const struct tbg_pkt *p,
 					    __u32 mask, __u32 now_ms, bool timer)
@@ -52,7 +55,10 @@ static __always_inline __u32 tbg_again_note(struct tbg_tcb *f, const struct tbg_
 	return mask;
 }
 
-/* The client must not get other bytes than it may have had: a reset, both ways. */
+/*
+ * Resets the connection, with a segment to the client. Called where the reply can't be
+ * repeated with exactly the bytes that the client may have received before.
+ */
 static __always_inline int tbg_tcb_reset(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_tcb_key *key,
 					 struct tbg_tcb *f)
@@ -63,7 +69,7 @@ static __always_inline int tbg_tcb_reset(struct __sk_buff *skb, struct tbg_scrat
 	seq = tbg_tcb_next(f);
 	ack = f->rcv_nxt;
 	bpf_spin_unlock(&f->lock);
-	/* a client that has acknowledged less than all takes a reset at what it waits for */
+	/* a client that misses data accepts a reset only at the next byte it expects */
 	if ((__s32)(s->pkt.ack - seq) < 0)
 		seq = s->pkt.ack;
 	if (tbg_bare_make(skb, s, f, TBG_NUMBERS(seq, ack), TBG_TCP_RST)) {
@@ -74,7 +80,10 @@ static __always_inline int tbg_tcb_reset(struct __sk_buff *skb, struct tbg_scrat
 	return tbg_reply_last(skb);
 }
 
-/* Sets up s->reply as the last reply of f once more. 0 or -why; *ret_mss as it was cut. */
+/*
+ * Sets up s->reply as the last reply of f. Returns 0 or -reason. The segments are cut
+ * as at first.
+ */
 static __always_inline int tbg_again_find(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,
 					  struct tbg_tcb *f, bool timer)
@@ -116,8 +125,8 @@ static __always_inline int tbg_again_find(struct __sk_buff *skb, struct tbg_scra
 }
 
 /*
- * Sends what the client misses of the last reply, in place of the segment that showed
- * it, which the daemon may have made (timer). Returns a TC action, or -why.
+ * Repeats what the client misses of the last reply, out of the segment that showed the
+ * loss or that the daemon made (timer). Returns a TC action or -reason.
  */
 static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *s,
 				     const struct tbg_knob *knob, struct tbg_tcb *f,
@@ -129,7 +138,10 @@ static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *
 	struct tbg_pkt *p = &s->pkt;
 	int err;
 
-	/* comes in once more, without the socket that would keep it hollow */
+	/*
+	 * receive it again as a clone without the socket, for which truesize grows with
+	 * the data
+	 */
 	if (!timer && tbg_is_local(skb) && tbg_truesize(skb) < TBG_HOLLOW) {
 		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
 		tbg_count(TBG_WHY_CONTROL);
@@ -147,7 +159,7 @@ static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *
 		mask = (1u << r->nr) - 1;
 	} else {
 		mask = tbg_lost_segments(s);
-		if (timer)	/* as TCP's own timer: the first that is missing */
+		if (timer)	/* as TCP's own timer: only the first one that is missing */
 			mask &= -mask;
 		mask = tbg_again_note(f, p, mask, now_ms, timer);
 	}

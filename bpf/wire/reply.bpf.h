@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A frame turned into a segment of the reply: headers rewritten, body copied
- * from the blob, Date or Age patched in. The same bytes at every hook. Needs the
- * room and the flow's claim; what fails here is like a segment lost on the way.
+ * Turns a frame into a segment of the reply: writes headers, copies the body out of the
+ * blob, fills in Date or Age. Both hooks write the same bytes. The frame has its length
+ * already and the exchange is claimed, so a failure here has the effect of a lost
+ * segment.
  */
 #ifndef TBG_WIRE_REPLY_BPF_H
 #define TBG_WIRE_REPLY_BPF_H
@@ -10,7 +11,7 @@
 #include "../lookup.bpf.h"
 #include "flow.bpf.h"
 
-/* What a reply takes from its flow, under the flow's lock. */
+/* Copies into *r what a reply needs of its connection. Under the lock. */
 static __always_inline void tbg_reply_flow(struct tbg_reply *r,
 					   struct tbg_line *f,
 					   __u32 now_ms)
@@ -25,13 +26,13 @@ static __always_inline void tbg_reply_flow(struct tbg_reply *r,
 	r->flowinfo = f->flowinfo;
 }
 
-/* Bytes of the response as it is sent. */
+/* Returns the bytes of the response, with the Connection line. */
 static __always_inline __u32 tbg_reply_total(const struct tbg_reply *r)
 {
 	return r->len + r->line_len;
 }
 
-/* Whether wire may send this reply (--wire-size), which is cut. */
+/* Returns whether wire may send this reply, which is divided into segments (--wire-size). */
 static __always_inline bool tbg_reply_fits(const struct tbg_knob *knob,
 					   const struct tbg_reply *r)
 {
@@ -51,7 +52,7 @@ static __always_inline void tbg_count_sent(enum tbg_why why, __u32 bytes)
 	st->why[why]++;
 }
 
-/* Sum of the 29 Date bytes, zero-padded in the ring, from an even offset. */
+/* Returns the sum of the 29 bytes of a Date, which is padded with zeros, at an even offset. */
 static __always_inline __u64 tbg_date_sum(const struct tbg_date *d)
 {
 	const __u32 *half = (const __u32 *)d->text;
@@ -64,7 +65,7 @@ static __always_inline __u64 tbg_date_sum(const struct tbg_date *d)
 	return sum;
 }
 
-/* Writes its TBG_DATE_LEN bytes at off of the frame. */
+/* Writes the TBG_DATE_LEN bytes of the Date at off of the frame. */
 static __always_inline void tbg_date_store(struct tbg_frame *frame, __u32 off,
 					   const struct tbg_date *d)
 {
@@ -83,8 +84,8 @@ static __always_inline void tbg_date_store(struct tbg_frame *frame, __u32 off,
 }
 
 /*
- * Whether the device takes an IP packet of len bytes now: its MTU may have
- * shrunk since the handshake, and a redirected frame is checked by nobody.
+ * Returns whether the device takes an IP packet of len bytes. Its MTU may have shrunk
+ * since the handshake, and the kernel does not check frames that are redirected.
  */
 static __always_inline bool tbg_mtu_holds(struct tbg_frame *frame, __u32 len)
 {
@@ -100,8 +101,8 @@ static __always_inline bool tbg_mtu_holds(struct tbg_frame *frame, __u32 len)
 }
 
 /*
- * Payload that is not the beginning of a blob. The verifier can't relate an
- * offset to a length, the dynptr checks both.
+ * Copies payload that does not begin a blob. The verifier can't relate an offset to a
+ * length; the dynptr checks both at run time.
  */
 static __always_inline int tbg_reply_chunk(struct tbg_frame *frame, __u32 off,
 					   void *data, __u32 size,
@@ -121,7 +122,10 @@ static __always_inline int tbg_reply_chunk(struct tbg_frame *frame, __u32 off,
 	return tbg_store(frame, off, c->b, n);
 }
 
-/* Payload of a segment on Ethernet at most: it needs no copy of its own on the way. */
+/*
+ * Most payload of an Ethernet segment: up to this length, payload needs no copy in
+ * tbg_chunks.
+ */
 #define TBG_SEG_PLAIN 1460
 
 /* Copies the segment's payload out of its blob to off of the frame. */
@@ -173,7 +177,10 @@ static __always_inline int tbg_reply_body(struct tbg_frame *frame, __u32 off,
 	return -1;
 }
 
-/* Wide sum of the first len bytes of a stride, a multiple of 4: cheaper than bpf_csum_diff(). */
+/*
+ * Returns the wide sum of the first len bytes of a stride, a multiple of 4. Cheaper
+ * than bpf_csum_diff().
+ */
 static __always_inline __u64 tbg_stride_sum(const __u32 *w, __u32 len)
 {
 	__u64 sum = 0;
@@ -184,7 +191,7 @@ static __always_inline __u64 tbg_stride_sum(const __u32 *w, __u32 len)
 	return sum;
 }
 
-/* Folded sum of the first at bytes of a blob, a multiple of 4; or negative. */
+/* Returns the folded sum of the first at bytes of a blob, a multiple of 4; or negative. */
 __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 {
 	__u32 slot = TBG_BLOB_SLOT(blob), rest = at & (TBG_SUM_STRIDE - 4);
@@ -209,7 +216,7 @@ __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 }
 
 #if TBG_MAY_CLOSE
-/* The reply of r, whose part is known, gets the line that tells how the connection goes on. */
+/* Adds the Connection line that says whether the connection stays open. r->part is set. */
 static __always_inline void tbg_reply_persist(struct tbg_reply *r, const struct tbg_blob *b,
 					      enum tbg_persist persist)
 {
@@ -230,8 +237,8 @@ static __always_inline void tbg_reply_persist(struct tbg_reply *r, const struct 
 }
 
 /*
- * Of the first segment, which is written line_len bytes behind off and has the sum sum:
- * its head again, where it belongs, and the line. Returns the sum of all of it, or
+ * Completes the first segment, whose payload is at off + line_len and has the sum sum:
+ * copies the head to off and puts the line after it. Returns the sum of it all, or
  * negative.
  */
 static __attribute__((noinline)) int tbg_reply_line(struct tbg_frame *frame,
@@ -260,7 +267,10 @@ static __attribute__((noinline)) int tbg_reply_line(struct tbg_frame *frame,
 #pragma unroll
 	for (i = 0; i < TBG_PERSIST_ROOM / 8; i++)
 		line = tbg_csum_add64(line, text[i]);
-	/* what stands before it, it, and what stands behind it, which it may turn round */
+	/*
+	 * what precedes the line, the line, and what follows, whose bytes swap if the
+	 * line is odd
+	 */
 	end = r->head_sum + (0xffff ^ tbg_csum_at(end, at));
 	sum += 0xffff ^ tbg_csum_fold(end);
 	return tbg_csum_fold(end + tbg_csum_at(line, at) + tbg_csum_at(sum, n));
@@ -271,7 +281,7 @@ static __attribute__((noinline)) int tbg_reply_line(struct tbg_frame *frame,
 #define TBG_IP4_WORDS 5
 #define TBG_TCP_WORDS 8			/* with the timestamp option */
 
-/* The IP header of a segment of tcp_len bytes, which ends before the TCP header in h. */
+/* Builds the IP header of a segment of tcp_len bytes, right before the TCP header in h. */
 static __always_inline void tbg_reply_ipv4(__u32 *h, const struct tbg_pkt *p,
 					   const struct tbg_reply *r, __u32 tcp_len)
 {
@@ -281,7 +291,7 @@ static __always_inline void tbg_reply_ipv4(__u32 *h, const struct tbg_pkt *p,
 		.tos = r->tos,
 		.tot_len = bpf_htons(sizeof(ip) + tcp_len),
 		.frag_off = r->may_fragment ? 0 : bpf_htons(0x4000),
-		/* fragments of two segments must not be taken for one's (RFC 6864) */
+		/* fragments of two segments need different IDs (RFC 6864) */
 		.id = r->may_fragment ? bpf_get_prandom_u32() : 0,
 		.ttl = r->ttl,
 		.protocol = IPPROTO_TCP,
@@ -311,8 +321,8 @@ static __always_inline void tbg_reply_ipv6(__u32 *h, const struct tbg_pkt *p,
 }
 
 /*
- * The words of the TCP header; body_sum is the payload's sum. With CHECKSUM_PARTIAL the
- * check is the pseudo-header's sum, which a device completes.
+ * Builds the TCP header; body_sum is the payload's sum. With CHECKSUM_PARTIAL, the
+ * checksum field gets the sum of the pseudo-header: a device completes it.
  */
 static __always_inline void tbg_reply_tcp(__u32 *w, const struct tbg_pkt *p,
 					  const struct tbg_reply *r, __u64 body_sum)
@@ -341,11 +351,11 @@ static __always_inline void tbg_reply_tcp(__u32 *w, const struct tbg_pkt *p,
 		sum += w[i];
 	if (r->ts)
 		sum += (__u64)w[5] + w[6] + w[7];
-	/* little-endian: check is the low half of the word */
+	/* little-endian: the checksum is the low half of the word */
 	w[4] = r->summed == TBG_SUMMED_LATER ? pseudo : (__u16)~tbg_csum_fold(sum + pseudo);
 }
 
-/* Writes IP and TCP headers. */
+/* Writes IP and TCP header into the frame. */
 static __always_inline void tbg_reply_store(struct tbg_frame *frame, struct tbg_pkt *p,
 					    const struct tbg_reply *r, const __u32 *h)
 {
@@ -364,7 +374,7 @@ static __always_inline void tbg_reply_store(struct tbg_frame *frame, struct tbg_
 	}
 }
 
-/* Turns the Ethernet addresses round. */
+/* Writes the Ethernet addresses of the reply. */
 static __always_inline void tbg_reply_turn(struct tbg_frame *frame, struct tbg_reply *r)
 {
 	__u16 was[6] __attribute__((aligned(4)));	/* destination, source */
@@ -372,14 +382,14 @@ static __always_inline void tbg_reply_turn(struct tbg_frame *frame, struct tbg_r
 
 	if (tbg_load_words(frame, 0, was, 3))
 		return;
-	/* whoever brought the request need not be the way to its client */
+	/* the frame's sender need not be the next hop to the client */
 	__builtin_memcpy(mac, r->to_stack ? was + 3 : r->mac, 6);
 	__builtin_memcpy(mac + 3, was, 6);
 	tbg_store_words(frame, 0, mac, 3);
 	r->turned = !r->to_stack;
 }
 
-/* All headers of s->reply; body_sum is the payload's, which is in place. */
+/* Writes all headers of s->reply; body_sum is the sum of the payload, which is in place. */
 __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 					      struct tbg_scratch *s,
 					      __u64 body_sum)
@@ -407,7 +417,7 @@ __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 	return 0;
 }
 
-/* Writes the Date or the Age that the blob leaves open; its sum. */
+/* Fills in the Date or Age that the blob leaves open. Returns its sum. */
 __attribute__((noinline)) int tbg_reply_timed(struct tbg_frame *frame,
 					      struct tbg_scratch *s, __u32 off)
 {
@@ -433,8 +443,8 @@ __attribute__((noinline)) int tbg_reply_timed(struct tbg_frame *frame,
 }
 
 /*
- * Makes frame, whose headers have room for the first segment, the i-th one.
- * Negative where the slot does not hold what was promised, or without memory.
+ * Makes the frame, which has the length of the first segment, the i-th segment of the
+ * reply. Returns negative if the slot does not hold what it should, or without memory.
  */
 __attribute__((noinline)) int tbg_reply_write(struct tbg_frame *frame,
 					      struct tbg_scratch *s, __u32 i)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A reply of one or more segments out of the request's own skb: grown or cut to
- * size, all but the last segment leave as clones. Split in two, since only the
- * first half can fail: tbg_reply_room() before the flow is claimed,
- * tbg_reply_send() after; what fails there is like a segment lost on the way.
+ * Sends a reply of one or more segments out of the request's own skb, whose length is
+ * changed as needed; all segments but the last are clones. It has two steps:
+ * tbg_reply_room(), before the exchange is claimed, may fail without consequences.
+ * tbg_reply_send() comes after the claim: a failure there has the effect of a lost
+ * segment.
  */
 #ifndef TBG_WIRE_SEND_BPF_H
 #define TBG_WIRE_SEND_BPF_H
@@ -11,21 +12,21 @@
 #include "reply.bpf.h"
 
 /*
- * skb->mark of our own replies, from here to our egress program. Set by the
- * daemon before loading, with 16 random bits for each: where two daemons share
- * an interface, neither may take the other's replies for its own.
+ * The skb->mark of our replies, for our egress program. The daemon sets it before
+ * loading, with 16 random bits: of two daemons on one interface, neither may take the
+ * other's replies for its own.
  */
 #ifdef TBG_TRANSLATE
 const volatile __u32 tbg_mark = 0x74620000;
 #else
-#define tbg_mark 0	/* nothing of ours looks at what leaves: it is like the kernel's */
+#define tbg_mark 0	/* no egress program of ours needs it */
 #endif
 
-#define TBG_MARK_TELL (~tbg_mark)	/* of what leaves by lo to come in with tbg_mark */
+#define TBG_MARK_TELL (~tbg_mark)	/* sent by lo, to come in again with tbg_mark */
 #define TBG_AF_INET 2
 #define TBG_AF_INET6 10
 #define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */
-#define TBG_HOLLOW 512		/* no skb is as small; skb_set_tcp_pure_ack says 2 */
+#define TBG_HOLLOW 512		/* real skbs are larger; skb_set_tcp_pure_ack() sets 2 */
 
 static __always_inline __u32 tbg_truesize(struct __sk_buff *skb)
 {
@@ -37,8 +38,8 @@ static __always_inline __u32 tbg_truesize(struct __sk_buff *skb)
 }
 
 /*
- * Whether skb is of a client on this machine. It still has its socket, and then
- * its truesize does not grow with it (pskb_expand_head).
+ * Returns whether skb comes from a client on this machine. It still has the client's
+ * socket then, and so its truesize does not grow with its data (pskb_expand_head).
  */
 static __always_inline bool tbg_is_local(struct __sk_buff *skb)
 {
@@ -48,10 +49,10 @@ static __always_inline bool tbg_is_local(struct __sk_buff *skb)
 }
 
 /*
- * Whether the window, which may be that of a client on this machine, holds neither
- * two segments nor TBG_TIGHT. It opens by what skbs take of the client's memory, and
- * wire's take more than its socket's, whose next segment would wait for a timer.
- * Behind XDP nobody can tell where the client is.
+ * Returns whether the client may be on this machine and its window holds neither two
+ * segments nor TBG_TIGHT bytes. The window opens by the truesize of received skbs, and
+ * wire's take more than those of a socket: the next segment of a socket would wait for
+ * a timer. With XDP on the interface, nothing tells where the client is.
  */
 static __always_inline bool tbg_is_tight(struct __sk_buff *skb,
 					 const struct tbg_line *f,
@@ -68,10 +69,11 @@ static __always_inline bool tbg_is_tight(struct __sk_buff *skb,
 }
 
 /*
- * The most of len payload bytes that skb may grow to. The receiver's TCP takes
- * length by truesize, in eight bits of 256ths, for the part of its buffer that
- * holds payload (tcp_measure_rcv_mss, 6.5 on): up to a quarter past a multiple,
- * its window all but closes, and where it gets 0, tcp_rcvbuf_grow divides by it.
+ * Returns the most of len payload bytes that skb should get. The receiver divides
+ * length by truesize, in 1/256, modulo 256, to estimate how much payload its buffer
+ * holds (tcp_measure_rcv_mss, since 6.5). With a length just above a multiple of
+ * truesize, its window nearly closes, and with a ratio of 0, tcp_rcvbuf_grow() divides
+ * by zero.
  */
 static __always_inline __u32 tbg_reply_true(struct __sk_buff *skb, __u32 len)
 {
@@ -87,10 +89,10 @@ static __always_inline __u32 tbg_reply_true(struct __sk_buff *skb, __u32 len)
 }
 
 /*
- * Makes the frame as long as the reply will be. soft: the checksum was not
- * offloaded, and a cut must not leave CHECKSUM_COMPLETE behind, which only
- * growing clears. A hollow skb grows by what its truesize leaves out, and is cut
- * again. Returns 0 or negative: the frame is as it was, but maybe longer.
+ * Gives the frame the length of the reply. soft: the checksum was computed in software;
+ * cutting the skb would keep CHECKSUM_COMPLETE, and only growing clears it. An skb with
+ * a tiny truesize is first grown by what that omits, then cut. Returns 0 or negative:
+ * the frame then has its content, but may be longer.
  */
 static __always_inline int tbg_reply_room(struct __sk_buff *skb, __u32 frame,
 					  bool soft)
@@ -105,9 +107,8 @@ static __always_inline int tbg_reply_room(struct __sk_buff *skb, __u32 frame,
 }
 
 /*
- * How the reply is cut for segments of at most mss bytes. A later segment
- * begins at a multiple of 4, where its checksum is to be had (TBG_SUM_STRIDE).
- * 0 or a why.
+ * Divides the reply into segments of at most mss bytes. Later segments begin at
+ * multiples of 4, where tbg_blob_sum() can be used. Returns 0 or a reason.
  */
 static __always_inline int tbg_reply_cut(struct __sk_buff *skb,
 					 struct tbg_reply *r, __u32 mss)
@@ -132,7 +133,10 @@ static __always_inline int tbg_reply_cut(struct __sk_buff *skb,
 	return 0;
 }
 
-/* skb as it is, out by its interface or in again; what may yet go up keeps its mark. */
+/*
+ * Sends a clone of skb, out of its interface or in again. skb may still be passed up,
+ * so its mark is restored.
+ */
 static __always_inline void tbg_send_clone(struct __sk_buff *skb, __u64 flags)
 {
 	__u32 mark = skb->mark;
@@ -143,15 +147,15 @@ static __always_inline void tbg_send_clone(struct __sk_buff *skb, __u64 flags)
 }
 
 /*
- * Sends the segments that mask names, all but the last of them as clones, and
- * leaves skb as that last one. Negative: skb is not fit to be sent.
+ * Sends the segments in mask: all but the last as clones; skb becomes the last one.
+ * Returns 0, or negative if skb must not be sent.
  */
 static __always_inline int tbg_reply_send(struct __sk_buff *skb,
 					  struct tbg_scratch *s, __u32 mask)
 {
 	__u32 i;
 
-	/* a tag of priority alone is not on the socket's frames either */
+	/* the kernel's replies do not have the request's priority tag (VLAN 0) either */
 	if (skb->vlan_present && !(skb->vlan_tci & 0xfff))
 		bpf_skb_vlan_pop(skb);
 	for (i = 0; i < TBG_AGAIN_MAX; i++) {
@@ -166,7 +170,7 @@ static __always_inline int tbg_reply_send(struct __sk_buff *skb,
 	return -1;
 }
 
-/* The last piece: out by the way it came, past our own egress program. */
+/* Sends the last segment out of the interface it came from. Our egress program ignores it. */
 static __always_inline int tbg_reply_last(struct __sk_buff *skb)
 {
 	skb->mark = tbg_mark;

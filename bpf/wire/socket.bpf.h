@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the kernel has between the ends of a segment, and where that came from:
- * what a connection's birth asks, on either way. Changes nothing.
+ * Looks up the socket of a segment, and its VLAN and link: what must be known before a
+ * connection begins, with either tier. Changes nothing.
  */
 #ifndef TBG_WIRE_SOCKET_BPF_H
 #define TBG_WIRE_SOCKET_BPF_H
 
 #include "packet.bpf.h"
 
-/* Tests have no sockets, and set it to 0 before loading. */
+/* Tests have no sockets, and set this to 0 before loading. */
 const volatile __u32 tbg_sockets = 1;
 
 /*
- * A VLAN tag, wherever it is: XDP does not see one that the device took off. A tag
- * of priority alone names no VLAN (IEEE 802.1Q 6.9.1).
+ * Returns whether the frame has a VLAN tag, in its data or in skb->vlan_tci. XDP does
+ * not see tags that the device has removed. A tag with priority only names no VLAN
+ * (IEEE 802.1Q 6.9.1).
  */
 static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
 					  const struct tbg_pkt *p)
@@ -21,7 +22,7 @@ static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
 	return (skb->vlan_present && skb->vlan_tci & 0xfff) || p->l3 != ETH_HLEN;
 }
 
-/* The VLANs of a frame, the inner one in the lower 12 bits. */
+/* Returns the VLANs of a frame, the inner one in the lower 12 bits. */
 static __always_inline __u32 tbg_vlans(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	__u32 ret = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
@@ -34,8 +35,8 @@ static __always_inline __u32 tbg_vlans(struct __sk_buff *skb, const struct tbg_p
 }
 
 /*
- * fe80::/10 (RFC 4291 2.5.6): the same address may be on another link, and its
- * connection have the same ends. Flows do not tell links apart, so it gets none.
+ * fe80::/10 (RFC 4291 2.5.6): another host may have the same address on another link.
+ * The maps of connections do not distinguish links, so these get no connection.
  */
 static __always_inline bool tbg_is_link_local(const struct tbg_flow_key *key)
 {
@@ -43,8 +44,8 @@ static __always_inline bool tbg_is_link_local(const struct tbg_flow_key *key)
 }
 
 /*
- * The socket between these ends, of any kind (of a handshake, in TIME_WAIT), else who
- * listens there; the caller releases it.
+ * Returns the socket for these addresses and ports, of any kind (request socket,
+ * TIME_WAIT); if there is none, the listener. The caller releases it.
  */
 static __always_inline struct bpf_sock *
 tbg_socket_find(struct __sk_buff *skb, const struct tbg_flow_key *key, bool v6)

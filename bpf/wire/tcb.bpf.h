@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Connections that wire owns: their map, and what of it every other file here
- * needs. Read with abi/tcb.h.
+ * The connections that wire owns: their maps, and functions that all other files here
+ * use. See abi/tcb.h.
  */
 #ifndef TBG_WIRE_TCB_BPF_H
 #define TBG_WIRE_TCB_BPF_H
@@ -10,8 +10,9 @@
 #include "packet.bpf.h"
 
 /*
- * Ends -> connection. Writers: BPF; the daemon, which gives back and sweeps. Not LRU.
- * Full: new connections are the kernel's (plan).
+ * Addresses, ports, VRF -> connection. Writers: BPF; the daemon, which gives
+ * connections back and removes old ones. Not LRU. Full: new connections are the
+ * kernel's (plan).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -20,7 +21,10 @@ struct {
 	__type(value, struct tbg_tcb);
 } tbg_tcbs SEC(".maps");
 
-/* What listeners offer. Writer: BPF. LRU: what is forgotten is learned again. */
+/*
+ * What the kernel's listeners offer in their SYN-ACKs. Writer: BPF. LRU: what is
+ * evicted is learned again.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -28,7 +32,7 @@ struct {
 	__type(value, struct tbg_offer);
 } tbg_offers SEC(".maps");
 
-/* Interface -> device of the VRF that it is in. Writer: daemon. Full: not wire's. */
+/* Interface -> the VRF device that it belongs to. Writer: daemon. Full: not wire's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, TBG_VRFS_MAX);
@@ -36,7 +40,10 @@ struct {
 	__type(value, __u32);
 } tbg_vrfs SEC(".maps");
 
-/* Clients -> ways to them, by the longest match. Writer: daemon. Full: it answers no SYN. */
+/*
+ * Prefix of client addresses -> interfaces that lead to them, by the longest match.
+ * Writer: daemon. Full: the daemon lets wire answer no SYN.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -46,8 +53,8 @@ struct {
 } tbg_ways SEC(".maps");
 
 /*
- * Two interfaces, one on the other -> the VLAN that its frames have below; 0: none. Writer:
- * daemon. Full: connections by those left out are the kernel's.
+ * Two interfaces, one on top of the other -> the VLAN of its frames on the lower one;
+ * 0: none. Writer: daemon. Full: connections through the missing ones are the kernel's.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -58,9 +65,9 @@ struct {
 } tbg_aboves SEC(".maps");
 
 /*
- * Connections whose last reply may be lost without anything that its client would send,
- * see tbg_due(). Writer: BPF; the daemon
- * takes them out and looks. Full: no timer of ours.
+ * Connections whose last reply may be lost in a way that no segment of the client will
+ * show; see tbg_due(). Writer: BPF; the daemon removes them and checks. Full: no timer
+ * of ours.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -69,7 +76,7 @@ struct {
 	__type(value, __u32);
 } tbg_dues SEC(".maps");
 
-/* Client -> open connections of its with a socket. Writer: daemon. Full: not counted. */
+/* Client -> number of its open connections with a socket. Writer: daemon. Full: not counted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -79,8 +86,8 @@ struct {
 } tbg_holders SEC(".maps");
 
 /*
- * Client -> open connections of its here, where a client's are limited. Writer: BPF; the
- * daemon clears it. Full: those of further clients are not counted.
+ * Client -> number of its open connections without a socket, where these are limited.
+ * Writer: BPF; the daemon clears it. Full: those of further clients are not counted.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -103,8 +110,9 @@ struct {
 } tbg_stuck SEC(".maps");
 
 /*
- * Our timer is to look after the last reply: one of several segments, or whose request a
- * segment has acknowledged that is not its last one. The client repeats that no more.
+ * Asks the daemon to check with its timer that the last reply arrives. Needed for a
+ * reply of several segments, and if the request was acknowledged before the reply's
+ * last segment: the client does not repeat it then.
  */
 static __always_inline void tbg_due(const struct tbg_tcb_key *key)
 {
@@ -126,19 +134,19 @@ static __always_inline void tbg_tcb_key_of(struct __sk_buff *skb,
 	ret->vrf = vrf ? *vrf : 0;
 }
 
-/* Whether some of what was sent is not acknowledged. Under the lock. */
+/* Returns whether some of what was sent is not acknowledged. Under the lock. */
 static __always_inline bool tbg_tcb_owes(const struct tbg_tcb *f)
 {
 	return (__s32)(f->acked - f->snd_nxt) < 0;
 }
 
-/* Whether our FIN has been sent: it stands at snd_nxt. */
+/* Returns whether our FIN has been sent; its sequence number is snd_nxt. */
 static __always_inline bool tbg_tcb_fin(const struct tbg_tcb *f)
 {
 	return f->state >= TBG_TCB_LAST_ACK;
 }
 
-/* The number of what we send next, behind a FIN. */
+/* Returns the sequence number of what we send next, after a FIN if there was one. */
 static __always_inline __u32 tbg_tcb_next(const struct tbg_tcb *f)
 {
 	return f->snd_nxt + tbg_tcb_fin(f);

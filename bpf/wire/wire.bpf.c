@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The wire tier as one object, where the kernel can make a socket late (6.9): a
- * connection is wire's or the kernel's, never both.
+ * The wire tier as one object, for kernels that can make a socket out of a later
+ * segment (since 6.9): a connection is either wire's or the kernel's, never both.
  */
 #define TBG_MAY_CLOSE 1
 #include "ingress.bpf.c"
