@@ -314,6 +314,66 @@ static __always_inline struct tbg_entry *tbg_entry_get(struct tbg_scratch *s,
 }
 
 /*
+ * Returns the entry of the request's path, else that of its URI, under which responses of
+ * upstreams are stored, without or with its Accept-Encoding. NULL if there is none.
+ */
+static __always_inline struct tbg_entry *tbg_entry_find(struct tbg_scratch *s, bool uris)
+{
+	struct tbg_entry *e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
+
+	if (!e && uris && !tbg_find_uri(s)) {
+		e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
+		if (!e && !tbg_find_vary(s))
+			e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
+	}
+	return e;
+}
+
+/* Returns 0, or the reason why the entry may not answer the request. */
+static __always_inline int tbg_entry_refuses(const struct tbg_scratch *s,
+					     const struct tbg_entry *e)
+{
+	if (!tbg_fresh(e->expires_ns, s->now_ns))
+		return TBG_WHY_EXPIRED;
+	if (e->flags & TBG_ENTRY_LISTED)
+		return TBG_WHY_LISTED;
+	if (e->flags & TBG_ENTRY_COOKIES && s->req.flags & TBG_REQ_COOKIE)
+		return TBG_WHY_FIELD;
+	if (e->flags & TBG_ENTRY_CLAIMS && s->req.flags & TBG_REQ_CLAIM)
+		return TBG_WHY_FIELD;
+	return 0;
+}
+
+/* Describes the entry's response in s->reply. Returns 0 or a reason. */
+static __always_inline int tbg_entry_reply(struct tbg_scratch *s, const struct tbg_entry *e,
+					   int status)
+{
+	__u64 born_ns = e->born_ns;
+	struct tbg_reply *r = &s->reply;
+	struct tbg_blob *blob;
+
+	r->blob = e->blob;
+	r->gen = e->gen;
+	r->part_id = status == 304 ? TBG_PART_304 :
+		     s->req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
+	blob = tbg_blob_get(r->blob);
+	/* an index element may be reused while we read it: then key0 differs */
+	if (!blob || blob->gen != r->gen || blob->key0 != s->key.h[0] ||
+	    r->part_id >= TBG_PART_NR)
+		return TBG_WHY_BLOB;
+	r->age_len = blob->age_len;
+	if (r->age_len)
+		r->date_s = (s->now_ns - born_ns) / 1000000000;
+	r->part = blob->part[r->part_id];
+	r->len = r->part.len;
+	r->head_len = r->part_id == TBG_PART_GET ?
+		      blob->part[TBG_PART_HEAD].len : r->len;
+	if (!tbg_part_fits(TBG_BLOB_CLASS(r->blob), r->part_id, &r->part))
+		return TBG_WHY_BLOB;
+	return 0;
+}
+
+/*
  * Looks up the request of len bytes in s->head, from the client in s->pkt, at
  * the time s->now_ns. Fills s->req and the description of the response in
  * s->reply (blob to head_len, date_s, part). Returns 0 or a why.
@@ -323,9 +383,7 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_reply *r;
 	struct tbg_entry *e;
-	struct tbg_blob *blob;
 	int why, status, encoding;
-	__u64 born_ns;
 
 	if (!s || !knob)
 		return TBG_WHY_OFF;
@@ -347,22 +405,12 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 	why = tbg_find_key(s);
 	if (why)
 		return why;
-	e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
-	if (!e && knob->uris && !tbg_find_uri(s)) {
-		e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
-		if (!e && !tbg_find_vary(s))
-			e = tbg_entry_get(s, TBG_ENCODING_IDENTITY);
-	}
+	e = tbg_entry_find(s, knob->uris);
 	if (!e)
 		return TBG_WHY_MISS;
-	if (!tbg_fresh(e->expires_ns, s->now_ns))
-		return TBG_WHY_EXPIRED;
-	if (e->flags & TBG_ENTRY_LISTED)
-		return TBG_WHY_LISTED;
-	if (e->flags & TBG_ENTRY_COOKIES && s->req.flags & TBG_REQ_COOKIE)
-		return TBG_WHY_FIELD;
-	if (e->flags & TBG_ENTRY_CLAIMS && s->req.flags & TBG_REQ_CLAIM)
-		return TBG_WHY_FIELD;
+	why = tbg_entry_refuses(s, e);
+	if (why)
+		return why;
 	r->plain = e->blob;
 	if (e->variants && s->req.ae_len) {
 		encoding = tbg_find_encoding(s, e->variants);
@@ -376,28 +424,7 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 		}
 	}
 	status = tbg_find_status(s, e);
-	if (status < 0)
-		return -status;
-	born_ns = e->born_ns;
-	r->blob = e->blob;
-	r->gen = e->gen;
-	r->part_id = status == 304 ? TBG_PART_304 :
-		     s->req.flags & TBG_REQ_HEAD ? TBG_PART_HEAD : TBG_PART_GET;
-	blob = tbg_blob_get(r->blob);
-	/* an index element may be reused while we read it: then key0 differs */
-	if (!blob || blob->gen != r->gen || blob->key0 != s->key.h[0] ||
-	    r->part_id >= TBG_PART_NR)
-		return TBG_WHY_BLOB;
-	r->age_len = blob->age_len;
-	if (r->age_len)
-		r->date_s = (s->now_ns - born_ns) / 1000000000;
-	r->part = blob->part[r->part_id];
-	r->len = r->part.len;
-	r->head_len = r->part_id == TBG_PART_GET ?
-		      blob->part[TBG_PART_HEAD].len : r->len;
-	if (!tbg_part_fits(TBG_BLOB_CLASS(r->blob), r->part_id, &r->part))
-		return TBG_WHY_BLOB;
-	return 0;
+	return status < 0 ? -status : tbg_entry_reply(s, e, status);
 }
 
 #endif
