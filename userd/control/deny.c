@@ -72,7 +72,7 @@ static json_t *look(const json_t *addresses)
 		const char *text = json_string_value(one);
 
 		if (!text || !tbg_value_clients(text, &p))
-			return tbg_command_error("deny: %.100s: expected an address or a prefix such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32, with no bit set behind the prefix",
+			return tbg_command_error("deny: %.100s: expected an address or a prefix such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32, with no bit set after the prefix",
 						 text ?: "");
 	}
 	return NULL;

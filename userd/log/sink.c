@@ -96,11 +96,11 @@ static const char *parse(const char *path, struct tbg_sink *ret)
 	path += 7;
 	if (!strncmp(path, "udp:", 4)) {
 		ret->kind = SYSLOG_UDP;
-		return udp_parse(path + 4, ret) ? "" : "no address and port behind syslog:udp:";
+		return udp_parse(path + 4, ret) ? "" : "no address and port after syslog:udp:";
 	}
 	ret->kind = SYSLOG_LOCAL;
 	if (*path && *path != '/')
-		return "no path behind syslog:";
+		return "no path after syslog:";
 	return local_parse(*path ? path : LOCAL, ret) ? "" : "the socket's path is too long";
 }
 

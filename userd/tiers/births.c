@@ -140,7 +140,7 @@ static bool nft_filters(struct tbg_births *b)
 	/* a kernel without nftables has none of its chains */
 	if (err == -EPROTONOSUPPORT || err == -EINVAL || err == -EOPNOTSUPP)
 		return false;
-	snprintf(b->why, sizeof(b->why), "nftables does not tell its chains: %s",
+	snprintf(b->why, sizeof(b->why), "nftables does not list its chains: %s",
 		 strerror(-err));
 	return true;
 }

@@ -33,7 +33,7 @@ static void lose(struct tbg_routes *r, const char *what)
 	if (r->left == TBG_LEFT_ALL)
 		return;
 	r->left = TBG_LEFT_ALL;
-	snprintf(r->why, sizeof(r->why), "ways to clients cannot be told: %s", what);
+	snprintf(r->why, sizeof(r->why), "the routes to clients cannot be read: %s", what);
 }
 
 static void least(uint32_t *ret, uint32_t value)
