@@ -343,7 +343,7 @@ static void begin(void)
 	it.w.sites = &it.sites;
 	STAILQ_INIT(&it.w.due);
 	TAILQ_INIT(&it.w.mailbox.mail);
-	it.w.behind = &tbg_transfer_answers;
+	it.w.answerer_ops = &tbg_transfer_answers;
 	it.w.now_ns = 1000000000;
 	it.w.now_ms = 1000;
 	memcpy(it.w.date, "Sun, 06 Nov 1994 08:49:37 GMT", TBG_DATE_LEN);
@@ -375,7 +375,7 @@ static struct tbg_transfer *ask_by(unsigned int client, const char *text)
 	    TBG_PARSED_DONE)
 		abort();
 	r.taken = m.len;
-	if (!it.w.behind->begin(&it.w, &it.c[client], &m, text, &r))
+	if (!it.w.answerer_ops->begin(&it.w, &it.c[client], &m, text, &r))
 		abort();
 	return (struct tbg_transfer *)it.active[client].answerer;
 }

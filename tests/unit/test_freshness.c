@@ -524,7 +524,7 @@ KTAP_TEST(t_requests_accept_stale_answers_only_where_the_location_allows_it)
 KTAP_TEST(t_stale_on_error)
 {
 	static const struct {
-		bool told, untold;
+		bool answered, unreachable;
 		const char *fields, *request;
 	} rows[] = {
 		{ false, true, "Cache-Control: max-age=60\r\nAge: 90\r\n", "" },
@@ -556,8 +556,10 @@ KTAP_TEST(t_stale_on_error)
 		directives_of(&t, 200, rows[i].fields);
 		tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of(rows[i].request));
 		w.client_stale = true;
-		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, true, NOW_NS), rows[i].told);
-		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, false, NOW_NS), rows[i].untold);
+		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, true, NOW_NS),
+			rows[i].answered);
+		KTAP_EQ(tbg_response_directives_error_stale(&t, &w, false, NOW_NS),
+			rows[i].unreachable);
 	}
 	directives_of(&t, 200, "Cache-Control: max-age=60\r\nAge: 90\r\n");
 	tbg_request_directives_read(&w, TBG_METHOD_GET, fields_of("Cache-Control: stale-if-error=99\r\n"));

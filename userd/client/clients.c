@@ -22,8 +22,8 @@ static_assert(!offsetof(struct tbg_client, prefix), "as the tree has it");
 struct tbg_clients {
 	pthread_mutex_t lock;
 	struct tbg_prefix_tree tree;	/* of struct tbg_client */
-	void (*tell)(void *arg, const struct tbg_prefix *client, unsigned int nr);
-	void *tell_arg;
+	void (*changed)(void *arg, const struct tbg_prefix *client, unsigned int nr);
+	void *changed_arg;
 };
 
 struct tbg_clients *tbg_clients_make(void)
@@ -35,19 +35,20 @@ struct tbg_clients *tbg_clients_make(void)
 	return ret;
 }
 
-void tbg_clients_tell(struct tbg_clients *all,
-		      void (*tell)(void *arg, const struct tbg_prefix *client, unsigned int nr),
-		      void *arg)
+void tbg_clients_watch(struct tbg_clients *all,
+		       void (*changed)(void *arg, const struct tbg_prefix *client,
+				       unsigned int nr),
+		       void *arg)
 {
-	all->tell = tell;
-	all->tell_arg = arg;
+	all->changed = changed;
+	all->changed_arg = arg;
 }
 
 /* Called under the lock, so that calls arrive in the order of the changes. */
-static void told(const struct tbg_clients *all, const struct tbg_client *c)
+static void count_report(const struct tbg_clients *all, const struct tbg_client *c)
 {
-	if (all->tell)
-		all->tell(all->tell_arg, &c->prefix, c->connections);
+	if (all->changed)
+		all->changed(all->changed_arg, &c->prefix, c->connections);
 }
 
 void tbg_clients_free(struct tbg_clients *all)
@@ -86,7 +87,7 @@ struct tbg_client *tbg_client_join(struct tbg_clients *all, const struct tbg_pre
 	if (c)
 		*ret_nr = ++c->connections;
 	if (c)
-		told(all, c);
+		count_report(all, c);
 	pthread_mutex_unlock(&all->lock);
 	return c;
 }
@@ -97,7 +98,7 @@ void tbg_client_leave(struct tbg_clients *all, struct tbg_client *c)
 
 	pthread_mutex_lock(&all->lock);
 	last = !--c->connections;
-	told(all, c);
+	count_report(all, c);
 	if (last)
 		tbg_prefix_tree_remove(&all->tree, c);
 	pthread_mutex_unlock(&all->lock);

@@ -17,9 +17,10 @@ struct tbg_clients *tbg_clients_make(void);	/* NULL: no memory */
  * Sets a function to call whenever the number of a client's connections changes. Call
  * it before the first tbg_client_join().
  */
-void tbg_clients_tell(struct tbg_clients *all,
-		      void (*tell)(void *arg, const struct tbg_prefix *client, unsigned int nr),
-		      void *arg);
+void tbg_clients_watch(struct tbg_clients *all,
+		       void (*changed)(void *arg, const struct tbg_prefix *client,
+				       unsigned int nr),
+		       void *arg);
 void tbg_clients_free(struct tbg_clients *all);	/* accepts NULL */
 
 /*

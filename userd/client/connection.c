@@ -130,7 +130,7 @@ static void conn_release(struct tbg_worker *w, struct tbg_conn *c)
  * connection's sequence numbers. Sent after wire has gone, they would carry wrong
  * numbers. SIOCOUTQ counts our FIN as one byte, hence 1.
  */
-static bool owes(const struct tbg_worker *w, const struct tbg_conn *c)
+static bool has_unacknowledged(const struct tbg_worker *w, const struct tbg_conn *c)
 {
 	struct pollfd p = { .fd = c->fd };
 	int left;
@@ -171,7 +171,7 @@ void tbg_conn_kill(struct tbg_worker *w, struct tbg_conn *c)
 {
 	if (c->state == TBG_CONN_CLOSING || c->state == TBG_CONN_FREE)
 		return;
-	if (owes(w, c))		/* the socket could outlive the translation */
+	if (has_unacknowledged(w, c))		/* the socket could outlive the translation */
 		tbg_conn_reset_at_close(c);
 	tbg_conn_close(w, c);
 }
@@ -187,7 +187,7 @@ bool tbg_conn_is_closing(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (c->eof && !owes(w, c)) {
+	if (c->eof && !has_unacknowledged(w, c)) {
 		tbg_conn_close(w, c);
 		return;
 	}
@@ -201,7 +201,7 @@ void tbg_conn_finish(struct tbg_worker *w, struct tbg_conn *c)
 
 void tbg_conn_end(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (!owes(w, c))
+	if (!has_unacknowledged(w, c))
 		tbg_conn_close(w, c);
 	else if (c->state == TBG_CONN_OPEN)
 		tbg_conn_finish(w, c);

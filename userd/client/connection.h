@@ -83,7 +83,7 @@ struct tbg_conn {
 	bool receiving, polling, eof, used, claimed, waiting;
 	bool shut;			/* sock is shut out until pending output has been sent */
 	bool drained;			/* sock had nothing to send one tick ago */
-	bool half;			/* counted as an unfinished head of its client */
+	bool head_counted;		/* counted as an unfinished head of its client */
 	uint8_t listener;		/* its index + 1, if listeners have lists; 0: unknown */
 	int sock;			/* index of its slot in sock; -1: none */
 	struct tbg_conn_active *active;		/* NULL: idle */

@@ -47,7 +47,7 @@ static uint64_t ms_ago(const struct tbg_worker *w, uint64_t ns)
  * Returns whether events are pending that BPF has not reported: its ring buffer was
  * full, or the kernel's worker failed during a hit.
  */
-static bool has_news(const struct tbg_conn *c)
+static bool has_event(const struct tbg_conn *c)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLIN | POLLRDHUP };
 
@@ -66,7 +66,7 @@ static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms
 	if (!s || c->active)
 		return;
 	if (!c->receiving) {
-		if (has_news(c))
+		if (has_event(c))
 			tbg_conn_recv_arm(w, c);
 	} else if (ms_ago(w, s->seen_ns) < age_ms) {
 		tbg_sock_rest(s);

@@ -44,7 +44,7 @@ bool tbg_conn_answerer_begin(struct tbg_worker *w, struct tbg_conn *c,
 
 	if (t) {
 		t->begin_ns = t->begin_ns ?: w->now_ns;
-		if (w->behind->begin(w, c, m, b, e))
+		if (w->answerer_ops->begin(w, c, m, b, e))
 			return c->state == TBG_CONN_OPEN;
 	}
 	tbg_conn_kill(w, c);

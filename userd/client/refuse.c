@@ -170,15 +170,15 @@ bool tbg_conn_head_count(struct tbg_worker *w, struct tbg_conn *c)
 {
 	unsigned int most = tbg_option_now(&w->s->opt.limit_heads);
 
-	if (c->half || !c->client || !most)
+	if (c->head_counted || !c->client || !most)
 		return true;
-	c->half = tbg_client_head_begin(w->s->clients, c->client, most);
-	return c->half;
+	c->head_counted = tbg_client_head_begin(w->s->clients, c->client, most);
+	return c->head_counted;
 }
 
 void tbg_conn_head_uncount(struct tbg_worker *w, struct tbg_conn *c)
 {
-	if (c->half)
+	if (c->head_counted)
 		tbg_client_head_end(w->s->clients, c->client);
-	c->half = false;
+	c->head_counted = false;
 }

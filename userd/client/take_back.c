@@ -21,10 +21,10 @@ static uint32_t overdue(const struct tbg_conn_word *word, uint32_t now_ms)
 
 /*
  * Forgets the reply of a slot that no connection waits for, for example after a reset
- * by the client. The slot may belong to another flow by now, so a newer reply is left
- * alone.
+ * by the client, and returns true then. The slot may belong to another flow by now, so a
+ * newer reply is left alone.
  */
-static bool is_vain(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms)
+static bool slot_forget(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms)
 {
 	if (tbg_slot_waits(w->s->wire, slot))
 		return false;
@@ -34,23 +34,23 @@ static bool is_vain(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms)
 }
 
 /*
- * Returns whether recent attempts for this reply were in vain, so that the next one
- * must wait. A reply that is never acknowledged, and after which the socket has sent
+ * Returns whether recent attempts for this reply have failed, so that the next one must
+ * wait. A reply that is never acknowledged, and after which the socket has sent
  * more, cannot be taken back; each attempt costs every worker two system calls per
  * tick.
  */
-static bool is_hopeless(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms, uint32_t now_ms)
+static bool must_wait(struct tbg_worker *w, uint32_t slot, uint32_t sent_ms, uint32_t now_ms)
 {
 	static const uint32_t waits_ms[] = { 0, 16000, 60000 };
-	struct tbg_vain *v = &w->vain[slot];
+	struct tbg_take_back_tries *t = &w->take_back_tries[slot];
 	unsigned int last = sizeof(waits_ms) / sizeof(*waits_ms) - 1;
 
-	if (v->sent_ms != sent_ms)
-		*v = (struct tbg_vain){ .sent_ms = sent_ms, .next_ms = now_ms };
-	if ((int32_t)(now_ms - v->next_ms) < 0)
+	if (t->sent_ms != sent_ms)
+		*t = (struct tbg_take_back_tries){ .sent_ms = sent_ms, .next_ms = now_ms };
+	if ((int32_t)(now_ms - t->next_ms) < 0)
 		return true;
-	v->next_ms = now_ms + waits_ms[v->tries < last ? v->tries : last];
-	v->tries += v->tries < last;
+	t->next_ms = now_ms + waits_ms[t->tries < last ? t->tries : last];
+	t->tries += t->tries < last;
 	return false;
 }
 
@@ -66,8 +66,8 @@ void tbg_take_back_tick(struct tbg_worker *w)
 		tbg_wire_again(w->s->wire, w->now_ns);
 	for (uint32_t slot = 0; slot < maps->conns_nr; slot++) {
 		sent_ms = overdue(&maps->conns[slot], now_ms);
-		if (!sent_ms || is_hopeless(w, slot, sent_ms, now_ms) ||
-		    (!w->by_slot[slot] && is_vain(w, slot, sent_ms)))
+		if (!sent_ms || must_wait(w, slot, sent_ms, now_ms) ||
+		    (!w->by_slot[slot] && slot_forget(w, slot, sent_ms)))
 			continue;
 		/* connections that have never missed have no known slot yet */
 		if (!w->by_slot[slot] && !claimed) {

@@ -56,11 +56,11 @@ static bool is_daemon(const struct tbg_setting_row *row)
 
 static void help_row(const char *name, const char *arg, const char *about, const char *unsaid)
 {
-	bool told = *unsaid;
+	bool noted = *unsaid;
 	char left[40];
 
 	snprintf(left, sizeof(left), "--%s %s", name, arg);
-	printf("  %-28s %s%s%s%s\n", left, about, told ? " (" : "", unsaid, told ? ")" : "");
+	printf("  %-28s %s%s%s%s\n", left, about, noted ? " (" : "", unsaid, noted ? ")" : "");
 }
 
 static void help(void)

@@ -25,7 +25,7 @@
 #include "control/why.h"
 
 #define DEPTH_MAX	64		/* nested folders */
-#define TELL_NS		100000000ull	/* between two progress lines */
+#define PROGRESS_NS		100000000ull	/* between two progress lines */
 
 struct warm {
 	struct tbg_stream *st;
@@ -36,11 +36,11 @@ struct warm {
 	uint64_t total, done;		/* files that a request could get */
 	uint64_t asked;			/* requests in both walks */
 	uint64_t stored, cached, left;	/* requests: published, already cached, not kept */
-	uint64_t told_ns;
+	uint64_t progress_ns;
 	int err;			/* the client has disconnected, or the sites have changed */
 };
 
-static int tell(struct warm *w)
+static int progress_send(struct warm *w)
 {
 	return tbg_stream_line(w->st, json_pack("{s:b, s:I, s:I}", "progress", 1,
 						"done", (json_int_t)w->done,
@@ -127,10 +127,10 @@ static void file_warm(struct warm *w)
 		w->done++;
 	if (sites != w->st->s->sites)
 		w->err = -ESTALE;
-	if (tbg_mono_ns() - w->told_ns < TELL_NS || w->err)
+	if (tbg_mono_ns() - w->progress_ns < PROGRESS_NS || w->err)
 		return;
-	w->told_ns = tbg_mono_ns();
-	w->err = tell(w);
+	w->progress_ns = tbg_mono_ns();
+	w->err = progress_send(w);
 }
 
 static void walk(struct warm *w, unsigned int depth);
@@ -246,7 +246,7 @@ static int run(struct warm *w, const char *path)
 			"%.300s: not below a root, see toboggan status; give a folder or file that is served",
 			path));
 	w->counting = false;
-	w->err = tell(w);
+	w->err = progress_send(w);
 	if (!w->err)
 		roots_walk(w, path);
 	if (w->err == -ESTALE)

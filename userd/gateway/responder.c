@@ -567,7 +567,7 @@ static void on_listener(void *arg, uint32_t events)
 }
 
 /* The daemon cannot be informed: it is ending, or has ended. */
-static void tell(const struct tbg_serve *s)
+static void state_notify(const struct tbg_serve *s)
 {
 	if (write(s->state_fd, "", 1) < 0)
 		return;
@@ -592,7 +592,7 @@ int tbg_serve_open(struct tbg_serve *s)
 	listen_again(s);
 	if (!s->listening)
 		return -ENOMEM;
-	tell(s);
+	state_notify(s);
 	return 0;
 }
 
@@ -604,7 +604,7 @@ void tbg_serve_retire(struct tbg_serve *s)
 		return;
 	s->retiring = true;
 	listen_not(s);
-	tell(s);
+	state_notify(s);
 	for (struct tbg_gateway_request *v = LIST_FIRST(&s->visits); v; v = next) {
 		next = LIST_NEXT(v, link);
 		/* a new connection was made for a request, which is still served */

@@ -611,8 +611,8 @@ bool tbg_response_directives_for_one(const struct tbg_response_directives *t, ui
 }
 
 bool tbg_response_directives_error_stale(const struct tbg_response_directives *t,
-			   const struct tbg_request_directives *w,
-			   bool told, uint64_t now_ns)
+					 const struct tbg_request_directives *w,
+					 bool answered, uint64_t now_ns)
 {
 	int64_t stale_s = -tbg_response_directives_ttl(t, now_ns);
 
@@ -624,7 +624,7 @@ bool tbg_response_directives_error_stale(const struct tbg_response_directives *t
 		return false;
 	if (w->client_stale && stale_s < w->cc.stale_if_error)
 		return true;
-	return !told && t->cc.stale_if_error < 0 && stale_s < DISCONNECTED_S;
+	return !answered && t->cc.stale_if_error < 0 && stale_s < DISCONNECTED_S;
 }
 
 bool tbg_method_invalidates(unsigned int method, unsigned int status)

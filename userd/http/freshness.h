@@ -130,14 +130,14 @@ enum tbg_reuse tbg_response_directives_reuse(const struct tbg_response_directive
 bool tbg_response_directives_for_one(const struct tbg_response_directives *t, uint64_t now_ns);
 
 /*
- * Whether a stale response may answer because the upstream failed. told: it
- * answered with an error (5861 4); else it was not reachable (4.2.4). The limit
+ * Whether a stale response may answer because the upstream failed. answered: with an
+ * error (5861 4); else it was not reachable (4.2.4). The limit
  * is a day, or the response's stale-if-error. A response without a lifetime needs
  * a stale-if-error.
  */
 bool tbg_response_directives_error_stale(const struct tbg_response_directives *t,
-			   const struct tbg_request_directives *w,
-			   bool told, uint64_t now_ns);
+					 const struct tbg_request_directives *w,
+					 bool answered, uint64_t now_ns);
 
 /* Whether a successful request of this method invalidates stored responses (4.4). */
 bool tbg_method_invalidates(unsigned int method, unsigned int status);

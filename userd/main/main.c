@@ -111,7 +111,7 @@ static int rings_open(struct tbg_server *s)
 	for (unsigned int i = 0; i < s->workers_nr; i++) {
 		int err;
 
-		s->workers[i].behind = &tbg_transfer_answers;
+		s->workers[i].answerer_ops = &tbg_transfer_answers;
 		err = tbg_worker_open(&s->workers[i]);
 		if (!err)
 			continue;
@@ -369,7 +369,7 @@ static bool cache_open(struct tbg_server *s)
 	}
 	if (tbg_clients_open(s, key))
 		return false;
-	tbg_hosts_tell(s->maps, key, s->sites, NULL);
+	tbg_hosts_update(s->maps, key, s->sites, NULL);
 	if (tbg_cache_open(&s->files.cache, &s->plan, s->maps ? &s->maps->cache : NULL, key) ||
 	    tbg_open_files_open(&s->files.open_files, s->files.cache) ||
 	    tbg_clock_open(&s->clock, s->maps ? s->maps->knob : NULL,

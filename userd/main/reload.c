@@ -55,12 +55,12 @@ struct tbg_reload {
 	LIST_HEAD(, retired) retired;	/* the newest first */
 	bool waiting;			/* for workers to use the new sites */
 	bool again;			/* requested again while it waited */
-	bool told;			/* the end of this reload is to be logged */
-	pthread_t looker;		/* looks up addresses of servers */
-	bool looking, read;		/* and read the file afterwards */
+	bool reports;			/* the end of this reload is to be logged */
+	pthread_t lookup;		/* looks up addresses of servers */
+	bool lookup_runs, read;		/* and read the file afterwards */
 	bool moved;			/* some addresses differ from those of the sites */
-	atomic_bool looked;
-	uint64_t looked_ns;		/* time of the last look-up */
+	atomic_bool lookup_ended;
+	uint64_t lookup_ns;		/* time of the last look-up */
 	char later[300];		/* options that need a restart */
 };
 
@@ -71,7 +71,7 @@ int tbg_reload_open(struct tbg_reload **ret, struct tbg_server *s, char **argv)
 		return -ENOMEM;
 	(*ret)->s = s;
 	(*ret)->argv = argv;
-	(*ret)->looked_ns = tbg_mono_ns();
+	(*ret)->lookup_ns = tbg_mono_ns();
 	return 0;
 }
 
@@ -118,7 +118,7 @@ int tbg_clients_open(struct tbg_server *s, const uint64_t key[2])
 	if (!s->clients)
 		err = -ENOMEM;
 	else if (tbg_wire_tcbs(s->wire))
-		tbg_clients_tell(s->clients, tbg_tcbs_crowd_holds, tbg_wire_tcbs(s->wire));
+		tbg_clients_watch(s->clients, tbg_tcbs_crowd_holds, tbg_wire_tcbs(s->wire));
 	if (err)
 		tbg_report("toboggand: deny: %s", strerror(-err));
 	return err ?: clients_take(s, &s->opt);
@@ -163,7 +163,7 @@ static void exchange(struct tbg_reload *r, struct tbg_sites *sites, struct tbg_l
 	old->logs = s->logs;
 	tbg_logs_use(s, logs);
 	old->sites = (struct tbg_sites *)s->sites;
-	tbg_hosts_tell(s->maps, tbg_cache_hash_key(s->files.cache), sites, old->sites);
+	tbg_hosts_update(s->maps, tbg_cache_hash_key(s->files.cache), sites, old->sites);
 	tbg_server_sites_set(s, sites);
 	withdraw(s, old->sites);
 	LIST_INSERT_HEAD(&r->retired, old, link);
@@ -171,13 +171,13 @@ static void exchange(struct tbg_reload *r, struct tbg_sites *sites, struct tbg_l
 	tbg_server_wake(s);
 }
 
-static void *look(void *arg)
+static void *lookup_thread(void *arg)
 {
 	struct tbg_reload *r = arg;
 
 	tbg_privilege_none();
 	r->moved |= tbg_addresses_look();
-	atomic_store(&r->looked, true);
+	atomic_store(&r->lookup_ended, true);
 	return NULL;
 }
 
@@ -186,12 +186,12 @@ static int look_begin(struct tbg_reload *r)
 	sigset_t all, old;
 	int err;
 
-	atomic_store(&r->looked, false);
+	atomic_store(&r->lookup_ended, false);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&r->looker, NULL, look, r);
+	err = pthread_create(&r->lookup, NULL, lookup_thread, r);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	r->looking = !err;
+	r->lookup_runs = !err;
 	if (err)
 		tbg_report("toboggand: no thread to look up names: %s", strerror(err));
 	return -err;
@@ -263,7 +263,7 @@ static bool take(struct tbg_reload *r)
 	clients_take(s, &o);
 	numbers_take(s, &o, sites);
 	exchange(r, sites, logs, old);
-	r->told = true;
+	r->reports = true;
 	r->moved = false;
 	options_keep(s, &o);
 	tbg_options_free(&o);
@@ -292,7 +292,7 @@ void tbg_reload(struct tbg_reload *r)
 		return;
 	}
 	tbg_service_reloading();
-	if (r->looking) {	/* the file is read afterwards */
+	if (r->lookup_runs) {	/* the file is read afterwards */
 		r->read = true;
 		return;
 	}
@@ -325,11 +325,11 @@ static void addresses_take(struct tbg_reload *r)
 	r->moved = false;
 }
 
-static void look_end(struct tbg_reload *r)
+static void lookup_end(struct tbg_reload *r)
 {
-	pthread_join(r->looker, NULL);
-	r->looking = false;
-	r->looked_ns = tbg_mono_ns();
+	pthread_join(r->lookup, NULL);
+	r->lookup_runs = false;
+	r->lookup_ns = tbg_mono_ns();
 	if (r->read) {
 		r->read = false;
 		read_again(r);
@@ -339,14 +339,14 @@ static void look_end(struct tbg_reload *r)
 }
 
 /* Looks up names again while no reload is under way. */
-static void look_again(struct tbg_reload *r)
+static void lookup_again(struct tbg_reload *r)
 {
 	uint64_t now_ns = tbg_mono_ns();
 
-	if (!tbg_addresses_again((now_ns - r->looked_ns) / 1000000000))
+	if (!tbg_addresses_again((now_ns - r->lookup_ns) / 1000000000))
 		return;
 	if (look_begin(r))
-		r->looked_ns = now_ns;
+		r->lookup_ns = now_ns;
 }
 
 static void root_gone(void *arg, int root)
@@ -389,11 +389,11 @@ static bool workers_moved(const struct tbg_server *s)
 	return true;
 }
 
-static void told(struct tbg_reload *r)
+static void end_report(struct tbg_reload *r)
 {
-	if (!r->told)
+	if (!r->reports)
 		return;
-	r->told = false;
+	r->reports = false;
 	tbg_service_notify("READY=1");
 	tbg_notice("toboggand: %s: reloaded%s%s", r->s->opt.config,
 		   *r->later ? "; from the next start on: " : "", r->later);
@@ -405,16 +405,16 @@ void tbg_reload_tick(struct tbg_reload *r)
 
 	if (atomic_load(&s->draining))
 		return;
-	if (r->looking && atomic_load(&r->looked))
-		look_end(r);
-	else if (!r->looking && !r->waiting)
-		look_again(r);
+	if (r->lookup_runs && atomic_load(&r->lookup_ended))
+		lookup_end(r);
+	else if (!r->lookup_runs && !r->waiting)
+		lookup_again(r);
 	if (LIST_EMPTY(&r->retired) || !workers_moved(s))
 		return;
 	if (r->waiting) {
 		withdraw(s, LIST_FIRST(&r->retired)->sites);
 		r->waiting = false;
-		told(r);
+		end_report(r);
 	}
 	retired_free(r);
 	if (!r->again)

@@ -238,12 +238,12 @@ static bool must_not_hide(const struct tbg_stored *s)
 }
 
 /* Answers with a stale response in place of an error, if allowed. */
-static bool hide(struct tbg_transfer *x, bool told)
+static bool hide(struct tbg_transfer *x, bool answered)
 {
 	struct tbg_stored *s = x->selected;
 
-	if (!s || !tbg_response_directives_error_stale(&s->directives, &x->req_directives, told,
-						       x->w->now_ns))
+	if (!s || !tbg_response_directives_error_stale(&s->directives, &x->req_directives,
+						       answered, x->w->now_ns))
 		return false;
 	x->selected = NULL;
 	tbg_transfer_stored(x, s, false);

@@ -117,8 +117,8 @@ static bool length_agrees(struct tbg_transfer *x)
 	uint64_t len = x->o->head_len - r->len;
 	bool ended = tbg_body_decoder_ended(&x->decoder);
 
-	if (x->behind == TBG_BEHIND_RESPONSE || tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
-		return x->behind != TBG_BEHIND_RESPONSE;
+	if (x->excess == TBG_EXCESS_RESPONSE || tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
+		return x->excess != TBG_EXCESS_RESPONSE;
 	/* an answer that has arrived completely has a length, declared or not */
 	if (ended && !r->has_length) {
 		r->has_length = true;

@@ -67,7 +67,7 @@ enum tbg_transfer_phase tbg_fetch_ask(struct tbg_transfer *x)
 	if (x->sending != TBG_SENDING_HEAD)
 		tbg_sending_enter(x, TBG_SENDING_HEAD);
 	x->r = (struct tbg_response){ 0 };
-	x->behind = TBG_BEHIND_NOTHING;
+	x->excess = TBG_EXCESS_NONE;
 	x->protocol->response_begin(x);
 	x->sent_ns = x->w->now_ns;
 	x->stamp_ms = x->w->now_ms;

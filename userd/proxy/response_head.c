@@ -31,25 +31,25 @@ static bool is_gateways(const struct tbg_transfer *x)
 }
 
 /* Returns whether a stale response may replace this error (RFC 5861 4). */
-static bool hides(struct tbg_transfer *x, bool *ret_told)
+static bool hides(struct tbg_transfer *x, bool *ret_answered)
 {
 	unsigned int status = x->r.status;
 	struct tbg_stored *s = x->selected;
 
-	*ret_told = !is_gateways(x) || status == 503;
+	*ret_answered = !is_gateways(x) || status == 503;
 	return s && (status == 500 || status == 502 || status == 503 || status == 504) &&
-	       tbg_response_directives_error_stale(&s->directives, &x->req_directives, *ret_told,
-						   x->w->now_ns);
+	       tbg_response_directives_error_stale(&s->directives, &x->req_directives,
+						   *ret_answered, x->w->now_ns);
 }
 
-/* told: the server itself answered with that status, not the gateway for it. */
-static enum tbg_transfer_phase hidden(struct tbg_transfer *x, bool told)
+/* answered: the server itself answered with that status, not the gateway for it. */
+static enum tbg_transfer_phase hidden(struct tbg_transfer *x, bool answered)
 {
 	struct tbg_stored *s = x->selected;
 	enum tbg_transfer_phase next;
 
 	tbg_fetch_conn_end(x, false);
-	next = tbg_fetch_end(x, told ? TBG_PENDING_ERROR : x->r.status, false);
+	next = tbg_fetch_end(x, answered ? TBG_PENDING_ERROR : x->r.status, false);
 	x->selected = NULL;
 	tbg_transfer_stored(x, s, false);
 	return next;
@@ -162,7 +162,7 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 	const struct tbg_response *r = &x->r;
 	const char *fields = (char *)x->o->head + r->fields_off;
 	size_t len = r->len - r->fields_off;
-	bool told;
+	bool answered;
 
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_HEAD, x, r->status);
 	if (!x->protocol->length_agrees(x)) {
@@ -183,8 +183,8 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 			return tbg_fetch_validated(x);
 		return ask_plainly(x);
 	}
-	if (hides(x, &told))
-		return hidden(x, told);
+	if (hides(x, &answered))
+		return hidden(x, answered);
 	tbg_response_directives_read(&x->resp_directives, r->status, &x->resp_fields, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	tbg_response_directives_of(&x->resp_directives, &x->req_directives);

@@ -118,7 +118,7 @@ static enum tbg_transfer_phase completed(struct tbg_transfer *x, bool keep)
 
 	if (!s)
 		return tbg_fetch_fail(x, 502);
-	storable = !x->behind &&
+	storable = !x->excess &&
 		   tbg_response_directives_storable(&s->directives, &x->req_directives);
 	if (storable) {
 		tbg_stored_get(s);
@@ -158,10 +158,10 @@ static void trailer_take(struct tbg_transfer *x)
 /* The response has ended properly. */
 static enum tbg_transfer_phase response_end(struct tbg_transfer *x)
 {
-	bool keep = !x->r.close && !x->behind && x->sending == TBG_SENDING_SENT &&
+	bool keep = !x->r.close && !x->excess && x->sending == TBG_SENDING_SENT &&
 		    !tbg_body_decoder_closes(&x->decoder);
 	enum tbg_transfer_phase next;
-	bool storable = x->phase == TBG_TRANSFER_STORE && !x->answer.failed && !x->behind;
+	bool storable = x->phase == TBG_TRANSFER_STORE && !x->answer.failed && !x->excess;
 
 	if (x->asked & TBG_ASKED_REST)
 		return completed(x, keep);
@@ -235,10 +235,10 @@ static bool wastes(const struct tbg_transfer *x)
 }
 
 /* More data than the response has arrived. */
-static void behind(struct tbg_transfer *x, enum tbg_behind what)
+static void excess_note(struct tbg_transfer *x, enum tbg_excess what)
 {
-	if (x->behind < what)
-		x->behind = what;
+	if (x->excess < what)
+		x->excess = what;
 }
 
 /* Adds `data` bytes of content at the end of a piece. got: the decoder's result. */
@@ -252,7 +252,7 @@ static enum tbg_transfer_phase body_add(struct tbg_transfer *x, struct tbg_piece
 	x->resp_body->len += waste ? 0 : data;
 	if (got == TBG_PARSED_BAD || (x->sent_on && x->resp_body->len > UNREAD_MAX) ||
 	    tbg_fetch_contradicts(x, x->resp_body->len, got == TBG_PARSED_DONE) ||
-	    (x->behind == TBG_BEHIND_RESPONSE && x->delivery < TBG_DELIVERY_SENDING)) {
+	    (x->excess == TBG_EXCESS_RESPONSE && x->delivery < TBG_DELIVERY_SENDING)) {
 		tbg_fetch_answer_bad(x, "its body does not match its head");
 		return tbg_fetch_fail(x, 502);
 	}
@@ -260,8 +260,8 @@ static enum tbg_transfer_phase body_add(struct tbg_transfer *x, struct tbg_piece
 	if (next == TBG_TRANSFER_DONE)
 		return next;
 	if (data && tbg_fetch_framing_of(x) == TBG_FRAMING_NONE)
-		behind(x, TBG_BEHIND_BYTES);
-	if (got == TBG_PARSED_DONE || (x->behind && !wastes(x)))
+		excess_note(x, TBG_EXCESS_BYTES);
+	if (got == TBG_PARSED_DONE || (x->excess && !wastes(x)))
 		return response_end(x);
 	tbg_deliver_push(x);
 	return body_more(x);
@@ -275,9 +275,9 @@ static enum tbg_transfer_phase body_eat(struct tbg_transfer *x, struct tbg_piece
 					    &used, &data);
 
 	if (used < len)
-		behind(x, TBG_BEHIND_BYTES);
+		excess_note(x, TBG_EXCESS_BYTES);
 	if (x->protocol->is_response(p->data + p->len + used, len - used)) {
-		behind(x, TBG_BEHIND_RESPONSE);
+		excess_note(x, TBG_EXCESS_RESPONSE);
 		tbg_upstream_conn_apart(x->w, x->o);
 	}
 	tbg_program_errors(x, false);
@@ -291,7 +291,7 @@ bool tbg_fetch_is_whole(const struct tbg_transfer *x)
 	return tbg_fetch_framing_of(x) == TBG_FRAMING_LENGTH && r->content_length &&
 	       r->content_length <= WHOLE_MAX && x->o->head_len - r->len == r->content_length &&
 	       (x->decoder.framing != TBG_FRAMING_RECORDS || tbg_body_decoder_ended(&x->decoder)) &&
-	       !x->behind && !r->local;
+	       !x->excess && !r->local;
 }
 
 bool tbg_fetch_has_body(const struct tbg_transfer *x)
@@ -320,7 +320,7 @@ enum tbg_transfer_phase tbg_fetch_body_first(struct tbg_transfer *x)
 	if (!tbg_fetch_has_body(x) && (!records || ended || (len && !wastes(x)) ||
 				       tbg_transfer_uploads(x))) {
 		if (len || (records && !ended))
-			behind(x, TBG_BEHIND_BYTES);
+			excess_note(x, TBG_EXCESS_BYTES);
 		return response_end(x);
 	}
 	if (!len && !ended) {
@@ -448,9 +448,9 @@ static enum tbg_transfer_phase heads_received(struct tbg_transfer *x, size_t res
 	enum tbg_transfer_phase next;
 
 	tbg_program_errors(x, false);
-	x->behind = used < res ? TBG_BEHIND_BYTES : TBG_BEHIND_NOTHING;
+	x->excess = used < res ? TBG_EXCESS_BYTES : TBG_EXCESS_NONE;
 	if (x->protocol->is_response(o->head + o->head_len + used, res - used))
-		x->behind = TBG_BEHIND_RESPONSE;
+		x->excess = TBG_EXCESS_RESPONSE;
 	o->head_len += data;
 	/* a refusal (FCGI_OVERLOADED) is no response: another server may give one */
 	next = p == TBG_PARSED_BAD && !o->head_len && x->answer.refused ? TBG_TRANSFER_ASK :

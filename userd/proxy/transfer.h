@@ -76,10 +76,10 @@ enum tbg_asked {
 };
 
 /* Data received after a response. */
-enum tbg_behind {
-	TBG_BEHIND_NOTHING,
-	TBG_BEHIND_BYTES,
-	TBG_BEHIND_RESPONSE,		/* the beginning of another response */
+enum tbg_excess {
+	TBG_EXCESS_NONE,
+	TBG_EXCESS_BYTES,
+	TBG_EXCESS_RESPONSE,		/* the beginning of another response */
 };
 
 /* How much of the source of an answer is known. */
@@ -167,7 +167,7 @@ struct tbg_transfer {
 	char *sent_on;			/* internal redirect by a program, or NULL */
 	uint64_t errors_len, errors_cut;	/* bytes of a program's error output, and */
 	uint8_t interims;			/* of those, bytes that were not logged */
-	uint8_t behind;			/* enum tbg_behind */
+	uint8_t excess;			/* enum tbg_excess */
 	uint64_t sent_ns, seq;
 	uint32_t stamp_ms;		/* last progress of the upstream */
 	struct tbg_byte_chain *resp_body;	/* stays while the ring may receive into it */

@@ -189,7 +189,7 @@ static struct tbg_stored *freshened(struct tbg_transfer *x)
 /* Returns whether data followed a response that has no body. */
 static bool more_behind(const struct tbg_transfer *x)
 {
-	return x->behind || x->o->head_len > x->r.len;
+	return x->excess || x->o->head_len > x->r.len;
 }
 
 /*

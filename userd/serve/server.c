@@ -70,7 +70,7 @@ int tbg_server_root(const struct tbg_server *s)
 }
 
 /* Adds the facts that depend on the site, see tbg_log_needs_site(). */
-static void tell(const struct tbg_sites *sites, struct tbg_log_record *r)
+static void site_facts_add(const struct tbg_sites *sites, struct tbg_log_record *r)
 {
 	static _Thread_local struct tbg_forwarded forwarded;
 	char peer[INET6_ADDRSTRLEN];
@@ -98,7 +98,7 @@ void tbg_server_log(const struct tbg_server *s, const struct tbg_sites *sites,
 	if (!log && !live)
 		return;
 	if (live || tbg_log_needs_site(log))
-		tell(sites, r);
+		site_facts_add(sites, r);
 	tbg_log_write(log, r);
 	if (live)
 		tbg_live_write(site->name, r);

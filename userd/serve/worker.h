@@ -42,7 +42,7 @@ struct tbg_call {
 } __attribute__((aligned(16)));
 
 /* A reply of wire for which take-back failed, and the time of the next attempt. */
-struct tbg_vain {
+struct tbg_take_back_tries {
 	uint32_t sent_ms, next_ms, tries;
 };
 
@@ -79,7 +79,7 @@ struct tbg_worker {
 	unsigned int slabs_nr, conns_nr;
 	SLIST_HEAD(, tbg_conn) free;
 	struct tbg_conn **by_slot;	/* connections by wire's slot; NULL: no wire */
-	struct tbg_vain *vain;		/* by slot: replies for which take-back failed */
+	struct tbg_take_back_tries *take_back_tries;	/* by wire's slot */
 	struct tbg_conn **by_sock;	/* connections by sock's slot; NULL: no sock */
 	struct ring_buffer *news;	/* reports connections that have input or an end to read */
 	struct tbg_call news_call;
@@ -114,7 +114,7 @@ struct tbg_worker {
 	STAILQ_HEAD(, tbg_upstream_conn) due_upstream_conns;	/* with data to send */
 	LIST_HEAD(, tbg_transfer) transfers;	/* all in progress */
 	/* operations for requests that are not answered at once */
-	const struct tbg_answerer_ops *behind;
+	const struct tbg_answerer_ops *answerer_ops;
 	LIST_HEAD(, tbg_transfer) spare_transfers;	/* allocated, for reuse */
 	unsigned int spare_transfers_nr;
 	STAILQ_HEAD(, tbg_transfer) due;	/* transfers with data to send */

@@ -474,7 +474,7 @@ uint64_t tbg_store_seq(struct tbg_store *s)
 }
 
 /* Returns whether URI and Accept-Encoding identify one variant. */
-static bool told_apart(const struct entry *e)
+static bool is_distinguished(const struct entry *e)
 {
 	const struct tbg_stored *one = LIST_FIRST(&e->variants);
 
@@ -505,7 +505,7 @@ static void variant_enter(struct tbg_store *s, struct entry *e,
 	 * other fields of the request now select the variant, which the kernel tiers
 	 * cannot do
 	 */
-	if (!told_apart(e))
+	if (!is_distinguished(e))
 		for (other = LIST_NEXT(one, link); other; other = LIST_NEXT(other, link))
 			objects_drop(other);
 	e->nr++;
@@ -560,7 +560,7 @@ static struct tbg_object **object_place(struct tbg_stored *one,
 	struct tbg_object **least = NULL;
 	uint64_t heat, least_heat = UINT64_MAX;
 
-	if (!one->entry || !told_apart(one->entry))
+	if (!one->entry || !is_distinguished(one->entry))
 		return NULL;
 	for (int i = 0; i < TBG_STORED_OBJECTS && one->objects[i]; i++)
 		if (!memcmp(&one->objects[i]->key, key, sizeof(*key)))

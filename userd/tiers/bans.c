@@ -54,7 +54,7 @@ static bool denies(const struct ban *one)
 }
 
 /* Copies an entry to the kernel tiers' map. 0 or negative errno. */
-static int tell(const struct tbg_bans *b, const struct ban *one)
+static int map_update(const struct tbg_bans *b, const struct ban *one)
 {
 	struct tbg_ban_key key = { .bits = one->prefix.bits };
 	uint32_t value = denies(one) ? TBG_BAN_DENY : TBG_BAN_ALLOW;
@@ -105,7 +105,7 @@ static struct ban *get(struct tbg_bans *b, const struct tbg_prefix *p)
 /* After a change: updates the map, and removes an entry that is no longer needed. */
 static int settle(struct tbg_bans *b, struct ban *one)
 {
-	int err = tell(b, one);
+	int err = map_update(b, one);
 
 	if (wanted(one))
 		return err;
@@ -131,7 +131,7 @@ int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_
 	pthread_rwlock_unlock(&b->lock);
 	if (until_ns && (!b->next_ns || until_ns < b->next_ns))
 		b->next_ns = until_ns;
-	err = tell(b, one);
+	err = map_update(b, one);
 	if (err)
 		tbg_bans_remove(b, p);
 	return err;
@@ -211,7 +211,7 @@ int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
 {
 	static const struct tbg_prefix all = { .bits = 0 };
 	struct found f = { 0 };
-	int err, told;
+	int err, res;
 
 	tbg_prefix_tree_each(&b->tree, next_clear, NULL);
 	err = file_list(b, deny, DENIED);
@@ -227,8 +227,8 @@ int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
 		f.ban[i]->filed = f.ban[i]->next;
 	pthread_rwlock_unlock(&b->lock);
 	for (unsigned int i = 0; i < f.nr; i++) {
-		told = settle(b, f.ban[i]);
-		err = err ?: told == -ENOENT ? 0 : told;
+		res = settle(b, f.ban[i]);
+		err = err ?: res == -ENOENT ? 0 : res;
 	}
 	free(f.ban);
 	return err;

@@ -24,8 +24,8 @@ static void key_of(const uint64_t secret[2], const struct tbg_host_name *h,
 	tbg_key_make((const __u64 *)secret, TBG_VHOST_NAMES, &words, h->len, ret);
 }
 
-static int name_tell(const struct tbg_maps *maps, const uint64_t secret[2],
-		     const struct tbg_host_name *h)
+static int name_update(const struct tbg_maps *maps, const uint64_t secret[2],
+		       const struct tbg_host_name *h)
 {
 	struct tbg_host host = { .vhost = h->site->id, .len = h->len };
 	struct tbg_key key;
@@ -59,8 +59,8 @@ static void mode_set(struct tbg_knob *knob, unsigned int mode)
 			 __ATOMIC_SEQ_CST);
 }
 
-void tbg_hosts_tell(const struct tbg_maps *maps, const uint64_t key[2],
-		    const struct tbg_sites *s, const struct tbg_sites *old)
+void tbg_hosts_update(const struct tbg_maps *maps, const uint64_t key[2],
+		      const struct tbg_sites *s, const struct tbg_sites *old)
 {
 	unsigned int mode = s->nr == 1 ? TBG_HOSTS_NONE :
 			    s->wild ? TBG_HOSTS_SOME : TBG_HOSTS_ALL;
@@ -70,7 +70,7 @@ void tbg_hosts_tell(const struct tbg_maps *maps, const uint64_t key[2],
 	mode_set(maps->knob, TBG_HOSTS_SOME);
 	names_forget(maps, key, s, old);
 	for (unsigned int i = 0; i < s->hosts_nr && mode; i++)
-		if (!s->hosts[i].wild && name_tell(maps, key, &s->hosts[i]))
+		if (!s->hosts[i].wild && name_update(maps, key, &s->hosts[i]))
 			mode = TBG_HOSTS_SOME;
 	__atomic_store_n(&maps->knob->vhost, s->fallback->id, __ATOMIC_SEQ_CST);
 	mode_set(maps->knob, mode);

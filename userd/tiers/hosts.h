@@ -13,7 +13,7 @@ struct tbg_sites;
  * belongs to the default host; if s has patterns or the map is too small, a
  * request with it is passed up. Control thread alone; maps NULL: does nothing.
  */
-void tbg_hosts_tell(const struct tbg_maps *maps, const uint64_t key[2],
-		    const struct tbg_sites *s, const struct tbg_sites *old);
+void tbg_hosts_update(const struct tbg_maps *maps, const uint64_t key[2],
+		      const struct tbg_sites *s, const struct tbg_sites *old);
 
 #endif

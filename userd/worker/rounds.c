@@ -302,8 +302,8 @@ static int rounds(struct tbg_worker *w)
 
 	if (w->s->wire) {
 		w->by_slot = calloc(w->s->maps->conns_nr ?: 1, sizeof(*w->by_slot));
-		w->vain = calloc(w->s->maps->conns_nr ?: 1, sizeof(*w->vain));
-		if (!w->by_slot || !w->vain)
+		w->take_back_tries = calloc(w->s->maps->conns_nr ?: 1, sizeof(*w->take_back_tries));
+		if (!w->by_slot || !w->take_back_tries)
 			return -ENOMEM;
 	}
 	err = tbg_ring_enable(&w->ring);
