@@ -13,29 +13,58 @@
 #define TBG_REPEAT_MS 200
 #define TBG_DUPS 3		/* duplicate ACKs that mean loss (RFC 5681 3.2) */
 
-/* Whether the client's SACK blocks in s->opt cover from..end; *ret_high grows. */
-static __always_inline bool tbg_is_sacked(const struct tbg_scratch *s,
-					  __u32 from, __u32 end, __u32 *ret_high)
+/* Whether the n-th SACK block in s->opt, of 0..3, tells of something new; its edges. */
+static __always_inline bool tbg_sack_block(const struct tbg_scratch *s, __u32 n,
+					   __u32 *ret_left, __u32 *ret_right)
 {
 	const struct tbg_tcpopt *opt = &s->opt;
-	bool covered = false;
-	__u32 i;
 
-	for (i = 0; i < 4; i++) {
-		__u32 left = tbg_opt_be32(opt, opt->sack_off + i * 8);
-		__u32 right = tbg_opt_be32(opt, opt->sack_off + i * 8 + 4);
+	if (n >= opt->sack_nr)
+		return false;
+	*ret_left = tbg_opt_be32(opt, opt->sack_off + n * 8);
+	*ret_right = tbg_opt_be32(opt, opt->sack_off + n * 8 + 4);
+	/* a duplicate is reported below the ACK (RFC 2883) */
+	return (__s32)(*ret_left - s->pkt.ack) >= 0;
+}
 
-		if (i >= opt->sack_nr)
-			break;
-		/* a duplicate is reported below the ACK (RFC 2883): nothing new */
-		if ((__s32)(left - s->pkt.ack) < 0)
-			continue;
-		if ((__s32)(from - left) >= 0 && (__s32)(end - right) <= 0)
-			covered = true;
-		if ((__s32)(right - *ret_high) > 0)
-			*ret_high = right;
-	}
-	return covered;
+/* The end of what the client has: its ACK, or that of its last SACK block. */
+static __always_inline __u32 tbg_sack_high(const struct tbg_scratch *s)
+{
+	__u32 high = s->pkt.ack, left, right, i;
+
+	for (i = 0; i < 4; i++)
+		if (tbg_sack_block(s, i, &left, &right) && (__s32)(right - high) > 0)
+			high = right;
+	return high;
+}
+
+/*
+ * 1: the i-th segment of s->reply, which begins below high, is neither acknowledged nor
+ * SACKed. A function of its own: the verifier checks it once, and not for each i.
+ */
+__attribute__((noinline)) int tbg_is_missing(struct tbg_scratch *s, __u32 i, __u32 high)
+{
+	__u32 from, end, left, right, n;
+	struct tbg_reply *r;
+
+	if (!s)
+		return 0;
+	r = &s->reply;
+	from = i * r->seg;
+	end = from + r->seg + r->line_len;
+	if (i)
+		from += r->line_len;
+	if (end > tbg_reply_total(r))
+		end = tbg_reply_total(r);
+	from += r->first_seq;
+	end += r->first_seq;
+	if ((__s32)(end - s->pkt.ack) <= 0 || (__s32)(from - high) >= 0)
+		return 0;
+	for (n = 0; n < 4; n++)
+		if (tbg_sack_block(s, n, &left, &right) &&
+		    (__s32)(from - left) >= 0 && (__s32)(end - right) <= 0)
+			return 0;
+	return 1;
 }
 
 /*
@@ -46,36 +75,23 @@ static __always_inline bool tbg_is_sacked(const struct tbg_scratch *s,
  */
 __attribute__((noinline)) int tbg_lost_segments(struct tbg_scratch *s)
 {
-	__u32 high, i, mask = 0;
+	__u32 high, all, i, mask = 0;
 	struct tbg_reply *r;
+	bool first;
 
 	if (!s)
 		return 0;
 	r = &s->reply;
-	high = s->pkt.ack;
-	tbg_is_sacked(s, 0, 0, &high);
-	if (s->pkt.payload_len)
-		high = r->first_seq + tbg_reply_total(r);
-	for (i = 0; i < TBG_AGAIN_MAX; i++) {
-		__u32 from = i * r->seg, end = from + r->seg + r->line_len;
-
-		if (i >= r->nr)
-			break;
-		if (i)
-			from += r->line_len;
-		if (end > tbg_reply_total(r))
-			end = tbg_reply_total(r);
-		from += r->first_seq;
-		end += r->first_seq;
-		if ((__s32)(end - s->pkt.ack) <= 0 ||
-		    tbg_is_sacked(s, from, end, &high))
-			continue;
-		if (high == s->pkt.ack)		/* no SACK, or of duplicates only */
-			return s->opt.sack_nr ? 0 : 1u << i;
-		if ((__s32)(from - high) < 0)
-			mask |= 1u << i;
-	}
-	return mask;
+	all = r->first_seq + tbg_reply_total(r);
+	high = s->pkt.payload_len ? all : tbg_sack_high(s);
+	first = high == s->pkt.ack;
+	if (first && s->opt.sack_nr)	/* of duplicates only */
+		return 0;
+	if (first)
+		high = all;
+	for (i = 0; i < TBG_AGAIN_MAX && i < r->nr; i++)
+		mask |= (__u32)tbg_is_missing(s, i, high) << i;
+	return first ? mask & -mask : mask;
 }
 
 /* The flow's last reply as one to be built again; under the flow's lock. */
