@@ -116,7 +116,7 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 }
 
 /* That, begun. Not inlined: it would lie on the stack of all that its caller calls. */
-static __attribute__((noinline)) int
+__attribute__((noinline)) int
 tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_tcb_key *key,
 	      const struct tbg_agreed *a)
 {
@@ -125,7 +125,7 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	int crowd;
 	long err;
 
-	if (!knob)
+	if (!knob || !p || !key || !a)
 		return TBG_WHY_OFF;
 	tbg_tcb_make(skb, knob, p, a, &f);
 	crowd = tbg_crowd_join(key);
@@ -215,16 +215,17 @@ static __always_inline void tbg_offer_key_of(struct __sk_buff *skb, const struct
 }
 
 /* What the kernel has agreed to, for wire to offer the same to the next. */
-static __attribute__((noinline)) int tbg_offer_learn(struct __sk_buff *skb,
-						     const struct tbg_pkt *p,
-						     const struct tbg_agreed *a)
+__attribute__((noinline)) int tbg_offer_learn(struct __sk_buff *skb, const struct tbg_pkt *p,
+					      const struct tbg_agreed *a)
 {
+	struct tbg_offer offer = { .learned_ms = tbg_now_ms() };
 	struct tbg_offer_key key;
-	struct tbg_offer offer = {
-		.window = a->window, .learned_ms = tbg_now_ms(),
-		.kind = tbg_offer_kind(a->flags), .wscale = a->rcv_wscale,
-	};
 
+	if (!p || !a)
+		return 0;
+	offer.window = a->window;
+	offer.kind = tbg_offer_kind(a->flags);
+	offer.wscale = a->rcv_wscale;
 	tbg_offer_key_of(skb, p, offer.kind, &key);
 	return bpf_map_update_elem(&tbg_offers, &key, &offer, BPF_ANY);
 }

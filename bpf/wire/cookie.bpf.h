@@ -85,17 +85,19 @@ static __always_inline __u64 tbg_pair(__u32 low, __u32 high)
  * SipHash-1-3 over the ends, as far as it is in *ret then; the return is what hides a
  * cookie's low bits.
  */
-static __attribute__((noinline)) __u64
+__attribute__((noinline)) __u64
 tbg_cookie_mask(const struct tbg_tcb_key *k, const struct tbg_knob *knob, struct tbg_sip *ret)
 {
-	const struct tbg_flow_key *e = &k->flow;
-	struct tbg_sip s = {
-		.v0 = knob->cookie[0] ^ 0x736f6d6570736575ull,
-		.v1 = knob->cookie[1] ^ 0x646f72616e646f6dull,
-		.v2 = knob->cookie[0] ^ 0x6c7967656e657261ull,
-		.v3 = knob->cookie[1] ^ 0x7465646279746573ull,
-	};
+	const struct tbg_flow_key *e;
+	struct tbg_sip s;
 
+	if (!k || !knob || !ret)
+		return 0;
+	e = &k->flow;
+	s.v0 = knob->cookie[0] ^ 0x736f6d6570736575ull;
+	s.v1 = knob->cookie[1] ^ 0x646f72616e646f6dull;
+	s.v2 = knob->cookie[0] ^ 0x6c7967656e657261ull;
+	s.v3 = knob->cookie[1] ^ 0x7465646279746573ull;
 	tbg_sip_add(&s, tbg_pair(e->local[0], e->local[1]));
 	tbg_sip_add(&s, tbg_pair(e->local[2], e->local[3]));
 	tbg_sip_add(&s, tbg_pair(e->remote[0], e->remote[1]));

@@ -19,13 +19,13 @@ static __always_inline __u32 tbg_crowd_held(const struct tbg_crowd_key *client)
 }
 
 /* Whether the client has all that it may have. */
-static __attribute__((noinline)) int tbg_crowd_full(const struct tbg_tcb_key *key)
+__attribute__((noinline)) int tbg_crowd_full(const struct tbg_tcb_key *key)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_crowd_key client;
 	__u32 *nr;
 
-	if (!knob || !knob->crowd_most)
+	if (!knob || !key || !knob->crowd_most)
 		return 0;
 	tbg_rate_client(&knob->rate, key->flow.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);
@@ -33,13 +33,13 @@ static __attribute__((noinline)) int tbg_crowd_full(const struct tbg_tcb_key *ke
 }
 
 /* One connection more of the client: how many it has, with a socket too; 0: not counted. */
-static __attribute__((noinline)) int tbg_crowd_join(const struct tbg_tcb_key *key)
+__attribute__((noinline)) int tbg_crowd_join(const struct tbg_tcb_key *key)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_crowd_key client;
 	__u32 *nr, none = 0;
 
-	if (!knob || !knob->crowd_most)
+	if (!knob || !key || !knob->crowd_most)
 		return 0;
 	tbg_rate_client(&knob->rate, key->flow.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);
@@ -53,13 +53,13 @@ static __attribute__((noinline)) int tbg_crowd_join(const struct tbg_tcb_key *ke
 }
 
 /* One less. Its last leaves nothing behind; one that comes meanwhile may not be counted. */
-static __attribute__((noinline)) int tbg_crowd_leave(const struct tbg_tcb_key *key)
+__attribute__((noinline)) int tbg_crowd_leave(const struct tbg_tcb_key *key)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_crowd_key client;
 	__u32 *nr;
 
-	if (!knob)
+	if (!knob || !key)
 		return 0;
 	tbg_rate_client(&knob->rate, key->flow.remote, client.address);
 	nr = bpf_map_lookup_elem(&tbg_crowds, &client);

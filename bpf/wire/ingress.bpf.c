@@ -16,12 +16,14 @@
 /* What the kernel has between the ends of a segment that is of no connection of wire's. */
 enum tbg_found { TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_OTHER };
 
-static __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_pkt *p,
-					       struct tbg_agreed *a)
+__attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_pkt *p,
+					struct tbg_agreed *a)
 {
 	int ret = TBG_FOUND_OTHER;
 	struct bpf_sock *sk;
 
+	if (!p || !a)
+		return ret;
 	sk = tbg_socket_find(skb, &p->key, p->v6);
 	if (!sk)
 		return TBG_FOUND_NONE;

@@ -231,7 +231,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
  * What a cookie that comes back with the segment in s->pkt has agreed on. The offer may
  * have been forgotten meanwhile: then nobody knows our window's scale.
  */
-static __attribute__((noinline)) int
+__attribute__((noinline)) int
 tbg_cookie_read(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_tcb_key *key,
 		struct tbg_agreed *a)
 {

@@ -10,15 +10,16 @@
 #include "tcb.bpf.h"
 
 /* 1: it is, as far as the daemon has followed the routes. */
-static __attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
+__attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
 	struct tbg_way_key key = { .bits = 128 };
-	__u32 i, tag = tbg_vlans(skb, p), *vlan;
 	struct tbg_way *way;
+	__u32 i, tag, *vlan;
 
-	if (!tbg_sockets)
+	if (!p || !tbg_sockets)
 		return 1;
+	tag = tbg_vlans(skb, p);
 	__builtin_memcpy(key.remote, p->key.remote, sizeof(key.remote));
 	way = bpf_map_lookup_elem(&tbg_ways, &key);
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
