@@ -29,7 +29,7 @@
 #define TBG_NAME_MAX	39	/* bytes of a field name */
 
 /* Lines in one call, and bytes of a value: a long one goes on in the next. */
-#define TBG_LINES	24
+#define TBG_LINES	8
 #define TBG_STRETCH	256
 
 /* Calls: the shortest lines, and the longest values. */
@@ -102,7 +102,7 @@ __tbg_inline __u64 tbg_path_marks(__u64 w)
 }
 
 /*
- * Scans the path that begins at the constant offset at. Returns 0 and its end,
+ * Scans the path that begins at the offset at, 7 at most. Returns 0 and its end,
  * or a why. "/." and "//" are passed up: dot segments and dot files, and what
  * the daemon would have to normalise.
  */
@@ -110,18 +110,19 @@ __tbg_inline int tbg_path_scan(const struct tbg_head *h, __u64 at, __u64 len,
 			       __u64 *ret_end)
 {
 	__u64 w, next, marks, twins, end;
+	const __u8 *b = h->b + at;
 	__u32 i;
 
 	if (at >= len)
 		return TBG_WHY_SPLIT;
-	if (h->b[at] != '/')
+	if (*b != '/')
 		return TBG_WHY_PATH;
 	TBG_ROLLED
 	for (i = 0; i <= TBG_PATH_MAX; i += 8) {
-		w = tbg_word(h->b + at + i);
+		w = tbg_word(b + i);
 		marks = tbg_path_marks(w);
 		/* a slash here, and behind it a slash or a dot */
-		next = tbg_word(h->b + at + i + 1) | TBG_ONES;
+		next = tbg_word(b + i + 1) | TBG_ONES;
 		twins = tbg_xor(w, '/' * TBG_ONES) | tbg_xor(next, '/' * TBG_ONES);
 		twins = ~(twins + 0x7f * TBG_ONES) & TBG_MARKS;
 		if (!(marks | twins))
@@ -134,8 +135,8 @@ __tbg_inline int tbg_path_scan(const struct tbg_head *h, __u64 at, __u64 len,
 			       TBG_WHY_PATH : TBG_WHY_SPLIT;
 		}
 		end = tbg_opaque(i + at + tbg_mark_first(marks), w) & 0xff;
-		if (end > at + TBG_PATH_MAX && len > at + TBG_PATH_MAX)
-			return TBG_WHY_PATH;
+		if (end > at + TBG_PATH_MAX)
+			break;
 		if (end >= len)
 			return TBG_WHY_SPLIT;
 		*ret_end = end;
@@ -195,14 +196,15 @@ __tbg_inline int tbg_request_line(const struct tbg_head *h, struct tbg_scan *s)
 
 	if ((w & tbg_word_low(4)) == TBG_TEXT("GET ")) {
 		at = 4;
-		why = tbg_path_scan(h, 4, len, &end);
 	} else if ((w & tbg_word_low(5)) == TBG_TEXT("HEAD ")) {
 		at = 5;
 		s->flags |= TBG_REQ_HEAD;
-		why = tbg_path_scan(h, 5, len, &end);
 	} else {
 		return len >= 8 ? TBG_WHY_METHOD : TBG_WHY_SPLIT;
 	}
+	/* what follows is walked once, and not for each method */
+	at = tbg_opaque(at, w) & 7;
+	why = tbg_path_scan(h, at, len, &end);
 	if (why)
 		return why;
 	s->path = at << 16 | (end - at);
