@@ -123,10 +123,12 @@ def ktap_end(nr: int, name: str, res: judge.Boot) -> list[str]:
                   f"{'not ok' if res.faults else 'ok'} {nr} {name}"]
 
 
-def as_json(boots: dict, seconds: float) -> str:
-    passed, failed, skipped = totals(boots)
+def as_json(boots: dict, seconds: float, error: str = "") -> str:
+    """error: why nothing has been booted."""
+    passed, failed, skipped = totals(boots) if not error else (0, 1, 0)
     return json.dumps({
         "passed": passed, "failed": failed, "skipped": skipped, "seconds": round(seconds, 1),
+        **({"error": error} if error else {}),
         "kernels": [{
             "name": name, "kernel": str(res.asked), "release": res.asked.release,
             "version": res.asked.version, "arch": res.asked.arch, "verdict": outcome(res),
@@ -136,30 +138,50 @@ def as_json(boots: dict, seconds: float) -> str:
             "times": res.times} for name, res in boots.items()]}, indent=1)
 
 
-def write_junit(path: str, boots: dict, seconds: float) -> None:
-    """One testsuite a kernel; a program is a class, a row a case, and the boot one more."""
-    passed, failed, skipped = totals(boots)
-    root = xml.Element("testsuites", name="toboggan", tests=str(passed + failed + skipped),
-                       failures=str(failed), skipped=str(skipped), time=f"{seconds:.1f}")
+def case_of(suite: xml.Element, kind: str, name: str, **more: str) -> xml.Element:
+    return xml.SubElement(suite, "testcase", classname=f"{suite.get('name')}.{kind}",
+                          name=NO_XML.sub("?", name), **more)
+
+
+def fail(case: xml.Element, lines: list[str]) -> None:
+    fault = xml.SubElement(case, "failure", message=NO_XML.sub("?", lines[0]))
+    fault.text = NO_XML.sub("?", "\n".join(lines))
+
+
+def add_suite(root: xml.Element, name: str, res: judge.Boot, command: str | None) -> None:
+    """The testsuite of one kernel: the boot, the command or each row."""
+    suite = xml.SubElement(root, "testsuite", name=name, hostname=res.asked.release,
+                           time=f"{res.seconds:.1f}")
+    boot = case_of(suite, "boot", str(res.asked), time=f"{res.ready_s or 0:.1f}")
+    own = [line for line in res.faults if not line.endswith("tests failed")]
+    if own:
+        fail(boot, own + res.notes + res.stack)
+    if command is not None:
+        case = case_of(suite, "exec", command)
+        if res.code != 0:
+            fail(case, ["it did not end" if res.code is None else f"exit {res.code}"])
+    for row in res.rows:
+        case = case_of(suite, f"{row['suite']}.{row['program']}", row["name"])
+        if row["verdict"] == "skip":
+            xml.SubElement(case, "skipped", message=NO_XML.sub("?", row["reason"]))
+        elif row["verdict"] == "fail":
+            fail(case, [row["name"], *row["notes"]])
+
+
+def write_junit(path: str, boots: dict, seconds: float, command: str | None = None,
+                error: str = "") -> None:
+    """One testsuite a kernel; a program is a class, a row a case, and the boot one more.
+
+    command: of the user, in place of rows. error: why nothing has been booted.
+    """
+    root = xml.Element("testsuites", name="toboggan", time=f"{seconds:.1f}")
     for name, res in boots.items():
-        suite = xml.SubElement(root, "testsuite", name=name, hostname=res.asked.release,
-                               time=f"{res.seconds:.1f}")
-        boot = xml.SubElement(suite, "testcase", classname=f"{name}.boot", name=str(res.asked),
-                              time=f"{res.ready_s or 0:.1f}")
-        own = [line for line in res.faults if not line.endswith("tests failed")]
-        if own:
-            fault = xml.SubElement(boot, "failure", message=NO_XML.sub("?", own[0]))
-            fault.text = NO_XML.sub("?", "\n".join(own + res.notes + res.stack))
-        for row in res.rows:
-            case = xml.SubElement(suite, "testcase", name=NO_XML.sub("?", row["name"]),
-                                  classname=f"{name}.{row['suite']}.{row['program']}")
-            if row["verdict"] == "skip":
-                xml.SubElement(case, "skipped", message=NO_XML.sub("?", row["reason"]))
-            elif row["verdict"] == "fail":
-                what = xml.SubElement(case, "failure", message=NO_XML.sub("?", row["name"]))
-                what.text = NO_XML.sub("?", "\n".join(row["notes"]))
-        cases = suite.findall("testcase")
-        suite.set("tests", str(len(cases)))
-        suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
-        suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+        add_suite(root, name, res, command)
+    if error:
+        fail(case_of(xml.SubElement(root, "testsuite", name="vm"), "run", "vm/run"), [error])
+    for part in [*root, root]:
+        cases = list(part.iter("testcase"))
+        part.set("tests", str(len(cases)))
+        for word, kind in (("failures", "failure"), ("skipped", "skipped")):
+            part.set(word, str(sum(case.find(kind) is not None for case in cases)))
     xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)

@@ -9,12 +9,14 @@ import argparse
 import contextlib
 import gzip
 import importlib.machinery
+import json
 import lzma
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
@@ -22,8 +24,10 @@ sys.path.insert(0, os.path.join(HERE, os.pardir, "lib"))
 import fakeboot                 # noqa: E402
 import fetch                    # noqa: E402
 import guest                    # noqa: E402
+import judge                    # noqa: E402
 import kernel                   # noqa: E402
 import ktap                     # noqa: E402
+import results                  # noqa: E402
 
 VM_RUN = os.path.join(fakeboot.REPO, "vm", "run")
 
@@ -252,6 +256,36 @@ def t_no_such_kernel_is_125_and_never_a_pass():
                 (("--kernel", write(f"{d}/x.gz", gzip.compress(b"x"))), "compressed with gzip")):
             code, out, err = vm_run(d, "--offline", *words, "bpf")
             assert code == 125 and says in err and out == "0 passed, 1 failed\n", (code, out, err)
+
+
+def t_what_was_not_booted_is_a_failure_in_each_form():
+    """And what an earlier run has left is no result of this one."""
+    with tempfile.TemporaryDirectory() as d:
+        for words, says in (((), f"{d}/none: no kernel image"), (("--exec", "true"), "no kernel")):
+            path = write(f"{d}/junit.xml", '<testsuites tests="1" failures="0"/>')
+            asked = ("--kernel", f"{d}/none", "--junit", path, *words)
+            code, out, _ = vm_run(d, *asked, *([] if words else ["--json"]))
+            assert code == 125, out
+            root = xml.parse(path).getroot()
+            assert root.get("tests") == root.get("failures") == "1", xml.tostring(root)
+            assert says in root.find("testsuite/testcase/failure").get("message")
+            if not words:
+                got = json.loads(out)
+                assert got["failed"] == 1 and not got["passed"] and says in got["error"], got
+
+
+def t_a_command_that_fails_is_a_failure_for_junit():
+    with tempfile.TemporaryDirectory() as d:
+        boot = judge.Boot()
+        boot.asked, boot.seconds, boot.rows, boot.ready_s = fakeboot.asked(d), 1, [], 1.0
+        for code, failures in ((0, "0"), (7, "1"), (None, "1")):
+            boot.code = code
+            results.write_junit(f"{d}/x", {"6.1": boot}, 1, "exit 7")
+            root = xml.parse(f"{d}/x").getroot()
+            assert (root.get("tests"), root.get("failures")) == ("2", failures), (code, failures)
+            assert root.find("testsuite").get("failures") == failures
+            case, = root.findall("testsuite/testcase[@name='exit 7']")
+            assert (case.find("failure") is None) == (code == 0), code
 
 
 def t_a_kernel_without_btf_is_refused_before_it_boots():
