@@ -206,12 +206,15 @@ def judge_identity(boot: Boot, asked: kernel.Kernel, folder: str) -> bool:
     return True
 
 
-def judge_verdict(boot: Boot, verdict: str, ktap: bytes, dmesg: bytes) -> None:
+def judge_verdict(boot: Boot, verdict: str, ktap: bytes, dmesg: bytes, folder: str) -> None:
     m = VERDICT.fullmatch(verdict)
     if not m:
         step = "before the tests began" if not verdict else \
                "before the tests ended" if "exit" not in verdict else "while reporting"
-        boot.faults.append(f"no verdict: the guest ended {step}")
+        path = os.path.join(folder, "console")
+        shows = f"the end of {path} shows how far it came" if read(folder, "console").strip() \
+            else "it has printed nothing: is the image whole, and for this machine?"
+        boot.faults.append(f"no verdict: the guest ended {step}; {shows}")
         m = re.match(r"ready (\d+\.\d+)\n", verdict)
         boot.ready_s = float(m.group(1)) if m else None
         boot.stillborn = not verdict
@@ -253,7 +256,7 @@ def judge(asked: kernel.Kernel, folder: str, suites: Any, ended: Any) -> Boot:
     boot.ktap = text(ktap).splitlines()
     if ended:
         boot.faults.append(ended)
-    judge_verdict(boot, text(read(folder, "verdict")), ktap, dmesg)
+    judge_verdict(boot, text(read(folder, "verdict")), ktap, dmesg, folder)
     if not judge_identity(boot, asked, folder) and boot.ready_s is not None:
         boot.faults.append("wrong kernel: the guest did not report which one it is")
     if any(fault.startswith("wrong kernel") for fault in boot.faults):

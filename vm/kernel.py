@@ -23,11 +23,12 @@ REPO = os.path.dirname(HERE)
 BUILD = os.path.abspath(os.environ.get("O") or os.path.join(REPO, "build"))
 ARCHES = {"x86": "amd64", "arm64": "arm64"}     # in the header of a .config, and Debian's names
 ROOM_MIN = 1 << 20               # bytes: a disk with less is full
-SETUP_VERSION, SETUP_BASE = 0x20e, 0x200        # Documentation/arch/x86/boot.rst: kernel_version
+# Documentation/arch/x86/boot.rst: kernel_version, setup_sects, syssize
+SETUP_VERSION, SETUP_BASE, SETUP_SECTS, SYSSIZE = 0x20e, 0x200, 0x1f1, 0x1f4
 BANNER = re.compile(rb"Linux version (\S+) \(.*?\) (#\d[^\n\0]*)")
 COMPRESSED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd",
-              b"BZh": "bzip2", b"\x02\x21\x4c\x18": "lz4", b"\x5d\0\0": "lzma",
-              b"\x89LZO": "lzop"}
+              b"BZh": "bzip2", b"\x02\x21\x4c\x18": "lz4", b"\x04\x22\x4d\x18": "lz4",
+              b"\x5d\0\0": "lzma", b"\x89LZO": "lzop"}
 
 
 class KernelError(Exception):
@@ -81,6 +82,11 @@ def identity(path: str) -> tuple[str, str, str]:
         m = re.fullmatch(r"(\S+) \(.*?\) (#.*)", text)
         if not m:
             raise KernelError(f"{path}: a boot header without a version: {text!r}; build it again")
+        whole = ((data[SETUP_SECTS] or 4) + 1) * SETUP_BASE + \
+            16 * struct.unpack_from("<I", data, SYSSIZE)[0]
+        if len(data) < whole:
+            raise KernelError(f"{path}: cut short, {len(data)} of {whole} bytes; copy or build it "
+                              "again")
         return "amd64", m.group(1), m.group(2).strip()
     if data[0x38:0x3c] == b"ARM\x64":
         m = BANNER.search(data)

@@ -21,7 +21,7 @@ CONFIG = "# Linux/x86 6.1.192 Kernel Configuration\n" \
 
 def bzimage(path: str, release: str = RELEASE, version: str = VERSION) -> str:
     """Make a file with the boot header of an x86 kernel, which cannot boot."""
-    data = bytearray(1024) + f"{release} (someone@somewhere) {version}".encode() + bytes(512)
+    data = bytearray(1024) + f"{release} (someone@somewhere) {version}".encode() + bytes(2048)
     data[0x202:0x206] = b"HdrS"
     struct.pack_into("<H", data, 0x20e, 1024 - 0x200)
     with open(path, "wb") as f:

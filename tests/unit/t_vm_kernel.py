@@ -64,8 +64,13 @@ def t_an_image_says_which_kernel_it_is():
 def t_what_qemu_cannot_boot_is_refused_by_name_with_what_to_give():
     with tempfile.TemporaryDirectory() as d:
         refused((f"{d}/none", "No such file", "give --kernel"), kernel.identity, f"{d}/none")
+        with open(fakeboot.bzimage(f"{d}/half"), "r+b") as f:
+            f.seek(kernel.SYSSIZE)
+            f.write(b"\0\1")
+        refused((f"{d}/half", "cut short", "copy or build"), kernel.identity, f"{d}/half")
         for data, says in ((gzip.compress(b"x"), "gzip"), (lzma.compress(b"x"), "xz"),
                            (b"\x28\xb5\x2f\xfd123", "zstd"), (b"BZh91", "bzip2"),
+                           (b"\x04\x22\x4d\x18", "lz4"), (b"\x02\x21\x4c\x18", "lz4"),
                            (b"MZ\0\0zimg" + bytes(64), "EFI_ZBOOT"),
                            (b"\x7fELF" + bytes(600), "vmlinux"),
                            (b"", "empty"), (b"text", "no kernel image")):
