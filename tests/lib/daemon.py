@@ -24,13 +24,15 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, Sequence
 
 import ktap
 
 PAST_NS = 5 * 10**9
 
-IN_VM = os.environ.get("TBG_WHERE", "").startswith("vm")
+WHERE = os.environ.get("TBG_WHERE", "")
+IN_VM = WHERE.startswith("vm")
+KERNELS = ("vm/6.1", "vm/6.12", "vm/newest")    # of `make check-vm`
 # Factor of times, at most; vm/run has another one for debug kernels.
 SLOW = int(os.environ.get("TBG_SLOW", 0)) or \
     (10 if IN_VM else 5 if os.environ.get("TBG_SANITIZER") else 1)
@@ -53,6 +55,11 @@ LATE = os.environ.get("TBG_LATE", "")
 XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes IFACE:xdp
 
 _running = set()
+
+
+def share(rows: Sequence) -> Sequence:
+    """All; on each of the test kernels that are run together a third, which are all."""
+    return rows[KERNELS.index(WHERE)::len(KERNELS)] if WHERE in KERNELS else rows
 
 
 def is_tier(got: str, want: str) -> bool:

@@ -267,36 +267,6 @@ def t_http_1_0_closes():
         each(one)
 
 
-def t_http_1_0_and_close_are_the_daemon_s_where_there_is_a_socket():
-    """The socket has to close, or to say keep-alive: t_late has those that wire ends itself."""
-    with talk.serving(n.server, "tbg0", "--late-sockets", "off",
-                      listen=f"0.0.0.0:{PORT + 1}", hit=BODIES["/hit"]) as translated:
-        ends_by_the_daemon(translated)
-
-
-def ends_by_the_daemon(d):
-    def connect():
-        return talk.Connection(n.client.connect((n.links[0].server4, PORT + 1)))
-
-    with connect() as c:
-        c.get("/hit")
-    for version, fields, why, line in (
-            ("HTTP/1.0", (), "VERSION", "close"),
-            ("HTTP/1.0", ("Connection: Keep-Alive",), "VERSION", "keep-alive"),
-            ("HTTP/1.1", ("Connection: close",), "FIELD", "close")):
-        before = talk.counts(d)
-        with connect() as c:
-            assert c.get("/hit").tier == daemon.FAST
-            c.send(talk.request("/hit", *fields, version=version))
-            r = c.response()
-            assert (r.tier, r.body, r.fields["Connection"]) == ("user", BODIES["/hit"], line), r
-            if line == "close":
-                c.end()
-        now = talk.counts(d)
-        assert now[why] == before[why] + 1, (why, {k: now[k] - before[k] for k in now
-                                                   if now[k] != before[k]})
-
-
 def t_data_behind_the_server_s_fin():
     """A request that crosses the FIN is not answered, and nothing else breaks."""
     for family in (4, 6):
