@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How wire comes by a connection. The kernel answers the SYN and keeps a half-open
- * request: at the client's ACK, wire reads what was agreed out of it, and the ACK
- * goes up as a reset, which withdraws it. Or wire answers the SYN (synack.bpf.h),
- * with what the kernel was seen to offer, and the ACK brings the cookie back.
- * Nothing is kept before. Whatever is unusual stays the kernel's.
+ * How a connection becomes wire's. Either the kernel answers the SYN and keeps a
+ * request socket: at the client's ACK, wire reads the negotiated options out of it and
+ * passes the ACK up as a reset, which removes the request socket. Or wire answers the
+ * SYN itself (synack.bpf.h) with the options that the kernel was seen to offer, and
+ * recognizes the ACK by the cookie in it; it keeps no state before. Connections with
+ * unusual options stay with the kernel.
  */
 #ifndef TBG_WIRE_BIRTH_BPF_H
 #define TBG_WIRE_BIRTH_BPF_H
@@ -16,7 +17,7 @@
 
 #define TBG_MSS_V6_LEAST 1220	/* bpf_sk_assign_tcp_reqsk() takes no less */
 
-/* A half-open request of the kernel's, as far as wire reads it. */
+/* The fields of a request socket that are read here. */
 struct sock_common___request {
 	__u32 skc_rcv_wnd;	/* rsk_rcv_wnd */
 } __attribute__((preserve_access_index));
@@ -48,15 +49,15 @@ struct sk_buff___mtu {
 	struct net_device___mtu *dev;
 } __attribute__((preserve_access_index));
 
-/* What both sides have agreed on, from either kind of birth. */
+/* What client and server have negotiated, by whichever of them answered the SYN. */
 struct tbg_agreed {
-	__u32 irs, iss;		/* the first numbers behind the SYNs */
+	__u32 irs, iss;		/* the first sequence numbers after the SYNs */
 	__u32 tsoff, window, flowinfo;
 	__u16 peer_mss;
 	__u8 snd_wscale, rcv_wscale, flags;
 };
 
-/* Bytes of an IP packet that the segment's interface takes. */
+/* Returns the MTU of the segment's interface. */
 static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb)
 {
 	struct sk_buff___mtu *b = (void *)skb;
@@ -64,7 +65,10 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb)
 	return BPF_CORE_READ(b, dev, mtu);
 }
 
-/* What stays of an MSS beside the timestamp, and where the interface or a route has less. */
+/*
+ * Returns the MSS without the timestamp option, and no larger than interface and routes
+ * allow.
+ */
 static __always_inline __u16 tbg_mss_of(const struct tbg_knob *knob, __u32 mss, __u32 mtu,
 					bool v6, bool ts)
 {
@@ -77,7 +81,7 @@ static __always_inline __u16 tbg_mss_of(const struct tbg_knob *knob, __u32 mss, 
 	return ts ? mss - 12 : mss;
 }
 
-/* The window field for this many bytes, rounded up: a window must not shrink. */
+/* Returns the window field for this many bytes, rounded up: a window must not shrink. */
 static __always_inline __be16 tbg_window_field(__u32 bytes, __u32 shift)
 {
 	bytes += (1u << (shift & 15)) - 1;
@@ -85,7 +89,7 @@ static __always_inline __be16 tbg_window_field(__u32 bytes, __u32 shift)
 	return bpf_htons(bytes < 65535 ? bytes : 65535);
 }
 
-/* The connection of what is agreed, at the segment in p, into *f, which is zero. */
+/* Fills *f, which is zero, from the negotiated values and the segment in p. */
 static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg_knob *knob,
 					 const struct tbg_pkt *p, const struct tbg_agreed *a,
 					 struct tbg_tcb *f)
@@ -115,7 +119,10 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->vlan = bpf_htons(tbg_vlans(skb, p));
 }
 
-/* That, begun. Not inlined: it would lie on the stack of all that its caller calls. */
+/*
+ * Creates the connection in the map. Returns 0 or a reason. Not inlined: the struct
+ * would count for the stack depth of all functions that the caller calls.
+ */
 __attribute__((noinline)) int
 tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_tcb_key *key,
 	      const struct tbg_agreed *a)
@@ -131,7 +138,10 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	crowd = tbg_crowd_join(key);
 	if (crowd) {
 		f.tried = TBG_TCB_COUNTED;
-		/* more than it may have, by now: the daemon is to refuse its first request */
+		/*
+		 * over the limit by now: leave its first request to the daemon, which
+		 * refuses it
+		 */
 		if (crowd > (int)knob->crowd_most)
 			f.flags |= TBG_TCB_LOSSY;
 	}
@@ -144,14 +154,14 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	return 0;
 }
 
-/* Whether a listener of this daemon is behind sk, which is one or half-open. */
+/* Returns whether sk, a listener or a request socket, belongs to a listener of this daemon. */
 static __always_inline bool tbg_is_ours(struct bpf_sock *sk)
 {
 	sk = bpf_get_listener_sock(sk);
 	return sk && bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0);
 }
 
-/* What the half-open request behind sk has agreed on; false: it is not for wire. */
+/* Reads what the request socket sk has negotiated. Returns false if wire can't take it. */
 static __always_inline bool tbg_request_read(struct bpf_sock *sk, const struct tbg_pkt *p,
 					     struct tbg_agreed *a)
 {
@@ -196,7 +206,7 @@ static __always_inline bool tbg_request_read(struct bpf_sock *sk, const struct t
 	return true;
 }
 
-/* The offer's kind of a connection's flags. */
+/* Returns the TBG_OFFER_* of a connection's flags. */
 static __always_inline __u16 tbg_offer_kind(__u32 flags)
 {
 	return (flags & TBG_FLOW_TS ? TBG_OFFER_TS : 0) |
@@ -214,7 +224,7 @@ static __always_inline void tbg_offer_key_of(struct __sk_buff *skb, const struct
 	ret->kind = kind;
 }
 
-/* What the kernel has agreed to, for wire to offer the same to the next. */
+/* Remembers what the kernel has negotiated: wire offers the same in its own SYN-ACKs. */
 __attribute__((noinline)) int tbg_offer_learn(struct __sk_buff *skb, const struct tbg_pkt *p,
 					      const struct tbg_agreed *a)
 {
@@ -230,7 +240,7 @@ __attribute__((noinline)) int tbg_offer_learn(struct __sk_buff *skb, const struc
 	return bpf_map_update_elem(&tbg_offers, &key, &offer, BPF_ANY);
 }
 
-/* Whether wire can be the one that keeps this connection. */
+/* Returns whether wire can serve this connection. */
 static __always_inline bool tbg_agreed_fits(const struct tbg_agreed *a, const struct tbg_pkt *p)
 {
 	if (a->peer_mss < (p->v6 ? TBG_MSS_V6_LEAST : TBG_MSS_LEAST))
@@ -238,7 +248,7 @@ static __always_inline bool tbg_agreed_fits(const struct tbg_agreed *a, const st
 	return a->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt;
 }
 
-/* The ACK becomes a reset at its own number; its checksum is mended. */
+/* Turns the ACK into a reset with the same sequence number, and updates its checksum. */
 static __always_inline void tbg_ack_to_rst(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	__be16 old, new;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The sequence number of wire's SYN-ACK: all that a connection needs to begin, and
- * a proof of the client's address, so that nothing is kept before it (RFC 4987 3.6).
- * By a secret key, and like noise to everybody else.
+ * The sequence number of wire's SYN-ACK is a SYN cookie: it holds all that is needed to
+ * create the connection, and proves that the client receives packets at its address. So
+ * nothing is stored before the client's ACK (RFC 4987 3.6). Without the secret key, it
+ * looks random.
  *
- *	proof (21) | minute (2) | MSS (3) | window scale (4) | SACK | ECN
+ * proof (21) | minute (2) | MSS (3) | window scale (4) | SACK | ECN
  *
- * A part of the proof is of the ends alone: it tells a segment that has overtaken the
- * first one of its connection from one of no connection. With timestamps, the last
- * eight bits of the SYN-ACK's are the rest of the client's MSS.
+ * Some bits of the proof depend on addresses and ports only, and not on the client's
+ * sequence number. They hold for a segment that arrives before the first one of its
+ * connection, but not for one of an unknown connection. With timestamps, the low eight
+ * bits of the SYN-ACK's TSval hold the rest of the client's MSS.
  */
 #ifndef TBG_WIRE_COOKIE_BPF_H
 #define TBG_WIRE_COOKIE_BPF_H
@@ -16,23 +18,23 @@
 #include "../core/key.h"
 #include "tcb.bpf.h"
 
-#define TBG_COOKIE_SHIFT 36	/* of ns: 69 s, and a cookie lives for two of them */
+#define TBG_COOKIE_SHIFT 36	/* of ns: a "minute" is 69 s; a cookie is valid for two */
 #define TBG_COOKIE_BITS	 11
-#define TBG_COOKIE_AGE_MS 140000 /* of the timestamp that comes back with one */
-#define TBG_COOKIE_ENDS	 8	/* bits of the proof that the ends alone are known by */
-#define TBG_COOKIE_REST	 255	/* of the MSS, in ms of a timestamp */
+#define TBG_COOKIE_AGE_MS 140000 /* most age of the timestamp that comes back with one */
+#define TBG_COOKIE_ENDS	 8	/* bits of the proof that depend on the addresses and ports only */
+#define TBG_COOKIE_REST	 255	/* mask of the rest of the MSS, in a timestamp's ms */
 
 struct tbg_cookie {
-	__u32 mss_at;		/* in tbg_cookie_steps */
+	__u32 mss_at;		/* index in tbg_cookie_steps */
 	__u32 wscale;		/* 15: none */
 	__u32 sack, ecn;
-	__u32 tsoff;		/* of the connection's TSval */
+	__u32 tsoff;		/* offset of the connection's TSval */
 	__u32 label;		/* IPv6 flow label */
 };
 
 /*
- * Steps of the MSS that a cookie holds, never more than the client said: with timestamps,
- * which have the rest of it, of IPv4 and of IPv6 without.
+ * The MSS values that a cookie can hold; the client's is rounded down. With timestamps,
+ * which hold the rest of it; without, for IPv4; without, for IPv6.
  */
 static const __u16 tbg_cookie_steps[3][8] = {
 	{ 536, 792, 1048, 1304, 3800, 8680, 8936, 65280 },
@@ -82,8 +84,9 @@ static __always_inline __u64 tbg_pair(__u32 low, __u32 high)
 }
 
 /*
- * SipHash-1-3 over the ends, as far as it is in *ret then; the return is what hides a
- * cookie's low bits.
+ * Hashes addresses and ports with SipHash-1-3. *ret is the state of the hash before it
+ * is finished, for tbg_cookie_proof(). Returns the bits that hide the low bits of a
+ * cookie.
  */
 __attribute__((noinline)) __u64
 tbg_cookie_mask(const struct tbg_tcb_key *k, const struct tbg_knob *knob, struct tbg_sip *ret)
@@ -107,7 +110,11 @@ tbg_cookie_mask(const struct tbg_tcb_key *k, const struct tbg_knob *knob, struct
 	return tbg_sip_end(s);
 }
 
-/* The proof for low bits and their minute: of the ends, and with the client's first number. */
+/*
+ * Returns the proof for the low bits, and the minute, of a cookie: TBG_COOKIE_ENDS bits
+ * that depend on addresses and ports only, the rest also on the client's first sequence
+ * number.
+ */
 static __always_inline __u32 tbg_cookie_proof(struct tbg_sip s, __u32 irs, __u64 bits)
 {
 	__u32 ends;
@@ -118,7 +125,7 @@ static __always_inline __u32 tbg_cookie_proof(struct tbg_sip s, __u32 irs, __u64
 	return (__u32)tbg_sip_end(s) << TBG_COOKIE_ENDS | ends;
 }
 
-/* The number of the SYN-ACK. Sets c->tsoff and c->label. */
+/* Returns the sequence number for the SYN-ACK. Sets c->tsoff and c->label. */
 static __always_inline __u32 tbg_cookie_make(const struct tbg_tcb_key *k,
 					     const struct tbg_knob *knob, __u32 irs,
 					     struct tbg_cookie *c)
@@ -136,10 +143,13 @@ static __always_inline __u32 tbg_cookie_make(const struct tbg_tcb_key *k,
 	return proof << TBG_COOKIE_BITS | low;
 }
 
-/* What a number proves of the segment that acknowledges it. */
+/*
+ * What an acknowledgement number proves: nothing, that the addresses and ports are
+ * right, or that the segment is also the first one of its connection.
+ */
 enum tbg_proven { TBG_PROVEN_NOTHING, TBG_PROVEN_ENDS, TBG_PROVEN_ALL };
 
-/* Whether n is the number of a SYN-ACK of ours to irs, or between its ends. Sets *c. */
+/* Checks n, which should be the sequence number of our SYN-ACK to irs. Sets *c. */
 static __always_inline enum tbg_proven tbg_cookie_check(const struct tbg_tcb_key *k,
 							const struct tbg_knob *knob,
 							__u32 irs, __u32 n,

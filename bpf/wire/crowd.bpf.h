@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How many connections without a socket each client has open, where there is a limit of
- * a client's connections: the daemon, which refuses, counts those with one. Whoever has
- * as many gets no further one from wire: it is the kernel's, and the daemon's to refuse.
+ * The number of open connections without a socket per client, where connections per
+ * client are limited. (The daemon counts those with a socket, and refuses.) A client
+ * that has reached the limit gets no further connection from wire: it goes to the
+ * kernel, and the daemon refuses it.
  */
 #ifndef TBG_WIRE_CROWD_BPF_H
 #define TBG_WIRE_CROWD_BPF_H
@@ -10,7 +11,7 @@
 #include "../core/bucket.h"
 #include "tcb.bpf.h"
 
-/* Connections of the client that have a socket. */
+/* Returns the number of the client's connections that have a socket. */
 static __always_inline __u32 tbg_crowd_held(const struct tbg_crowd_key *client)
 {
 	__u32 *nr = bpf_map_lookup_elem(&tbg_holders, client);
@@ -18,7 +19,7 @@ static __always_inline __u32 tbg_crowd_held(const struct tbg_crowd_key *client)
 	return nr ? *nr : 0;
 }
 
-/* Whether the client has all that it may have. */
+/* Returns whether the client has reached the limit. */
 __attribute__((noinline)) int tbg_crowd_full(const struct tbg_tcb_key *key)
 {
 	struct tbg_knob *knob = tbg_knob_get();
@@ -32,7 +33,10 @@ __attribute__((noinline)) int tbg_crowd_full(const struct tbg_tcb_key *key)
 	return (__s32)((nr ? *nr : 0) + tbg_crowd_held(&client)) >= (__s32)knob->crowd_most;
 }
 
-/* One connection more of the client: how many it has, with a socket too; 0: not counted. */
+/*
+ * Counts one connection more. Returns how many the client has then, with and without a
+ * socket; 0: not counted.
+ */
 __attribute__((noinline)) int tbg_crowd_join(const struct tbg_tcb_key *key)
 {
 	struct tbg_knob *knob = tbg_knob_get();
@@ -52,7 +56,10 @@ __attribute__((noinline)) int tbg_crowd_join(const struct tbg_tcb_key *key)
 	return __sync_fetch_and_add(nr, 1) + 1 + tbg_crowd_held(&client);
 }
 
-/* One less. Its last leaves nothing behind; one that comes meanwhile may not be counted. */
+/*
+ * Counts one connection less, and removes the entry of the client with its last one. A
+ * connection that begins at this moment may not be counted.
+ */
 __attribute__((noinline)) int tbg_crowd_leave(const struct tbg_tcb_key *key)
 {
 	struct tbg_knob *knob = tbg_knob_get();
@@ -68,7 +75,10 @@ __attribute__((noinline)) int tbg_crowd_leave(const struct tbg_tcb_key *key)
 	return 0;
 }
 
-/* A connection that is open no more is not to be counted: true, who sees it is to tell. */
+/*
+ * Clears the mark that f is counted, as it is no longer open. Returns true if it was:
+ * the caller calls tbg_crowd_leave(). Under the lock.
+ */
 static __always_inline bool tbg_crowd_left(struct tbg_tcb *f)
 {
 	bool ret = f->tried & TBG_TCB_COUNTED;

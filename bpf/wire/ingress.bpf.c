@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * TC ingress where wire owns its connections: a segment to one of our ports begins
- * one, is answered, ends one, or hands it over to the kernel; every other goes up
- * as it came. tbg_answer, behind a tail call that dies with the daemon, replies.
- * Nothing is ever translated, and nothing looks at what leaves.
+ * The TC ingress programs where wire owns its connections. A segment to one of our
+ * ports begins a connection, is answered, ends one, or hands it over to the kernel; all
+ * others pass unchanged. tbg_answer sends the replies. It is called through a program
+ * array whose entry vanishes with the daemon. No segment is translated, and there is no
+ * egress program.
  */
 #include <linux/if_packet.h>
 
@@ -13,7 +14,7 @@
 #include "synack.bpf.h"
 #include "way.bpf.h"
 
-/* What the kernel has between the ends of a segment that is of no connection of wire's. */
+/* What socket the kernel has for a segment of an unknown connection; HALF: a request socket. */
 enum tbg_found { TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_OTHER };
 
 __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_pkt *p,
@@ -37,8 +38,8 @@ __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_
 }
 
 /*
- * A segment of no connection that we know begins one: 0, and it is there, with *taken
- * where it has withdrawn the kernel's; or a why.
+ * Creates the connection of a segment that belongs to none. Returns 0 or a reason.
+ * *taken: it was taken from a request socket of the kernel.
  */
 static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *s,
 				     const struct tbg_knob *knob,
@@ -49,8 +50,9 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	int why;
 
 	/*
-	 * At most one VLAN tag: that is all a connection remembers for what it sends by
-	 * itself. In no VRF: bpf_skc_lookup_tcp() does not find its sockets.
+	 * Not with two VLAN tags: a connection stores one, for the segments that it
+	 * sends by itself. Not in a VRF: bpf_skc_lookup_tcp() does not find sockets
+	 * there.
 	 */
 	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || p->odd || p->ce ||
 	    p->ae || !knob->answer || knob->births == TBG_BIRTHS_NONE || key->vrf ||
@@ -84,8 +86,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 }
 
 /*
- * A bare segment of no connection of wire's. A TC action, or TBG_NOT_YET: it has begun one,
- * and says more.
+ * A segment without payload of no connection of wire's. Returns a TC action, or
+ * TBG_NOT_YET if it has begun a connection and has a FIN that is still to be handled.
  */
 static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scratch *s,
 					   const struct tbg_knob *knob,
@@ -98,7 +100,7 @@ static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scr
 		tbg_count(why == TBG_WHY_RACE ? TBG_WHY_NO_FLOW : why);
 		return why == TBG_WHY_DROPPED ? TC_ACT_SHOT : TBG_PASS;
 	}
-	/* the last segment of the handshake was lost, or its client has nothing to ask */
+	/* the handshake's ACK was lost, or the client closes without a request */
 	if (s->pkt.tcp_flags & TBG_TCP_FIN)
 		return TBG_NOT_YET;
 	tbg_count(TBG_WHY_BORN);
@@ -108,7 +110,7 @@ static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scr
 	return TBG_PASS;
 }
 
-/* A SYN: of a connection that is wire's still, or to begin one. */
+/* A SYN: for a connection in the map, or to begin one. */
 static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scratch *s,
 					   const struct tbg_knob *knob,
 					   const struct tbg_tcb_key *key,
@@ -137,9 +139,9 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 }
 
 /*
- * An ICMP error that a packet was too long, about the last reply of a connection of
- * ours (forged ones are not within it, RFC 5927 4.1): what is sent again is shorter.
- * It goes up in any case.
+ * An ICMP error "packet too big" about the last reply of one of our connections:
+ * reduces the MSS, for repeats. Forged errors are unlikely to have a sequence number
+ * within the reply (RFC 5927 4.1). Passes it up in any case.
  */
 static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_scratch *s,
 					    const struct tbg_knob *knob)
@@ -194,7 +196,10 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_sc
 	return TBG_PASS;
 }
 
-/* Of another VLAN than its connection: another host's, with the same addresses. */
+/*
+ * Returns whether the segment comes from another VLAN than its connection: from another
+ * host with the same address.
+ */
 static __always_inline bool tbg_is_next_door(struct __sk_buff *skb, const struct tbg_pkt *p,
 					     const struct tbg_tcb *f)
 {
@@ -213,7 +218,7 @@ int tbg_ingress(struct __sk_buff *skb)
 
 	if (!s || !knob)
 		return TBG_PASS;
-	/* IP drops what is another host's */
+	/* frames to other hosts: IP drops them */
 	if (tbg_sockets && skb->pkt_type != PACKET_HOST) {
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
@@ -239,13 +244,13 @@ int tbg_ingress(struct __sk_buff *skb)
 		break;
 	}
 	if (!tbg_port_served(knob, p->key.local_port)) {
-		/* it leaves by lo once more, and comes back with the route of what leaves */
+		/* sends it through lo again: it comes back with a route attached */
 		if (tbg_is_unrouted(skb, knob, p))
 			return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}
-	/* tbg_answer looks up by itself what may be a request's connection */
+	/* tbg_answer looks up the connection itself */
 	if (p->payload_len &&
 	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)
 		bpf_tail_call(skb, &tbg_tail, 0);
@@ -265,18 +270,18 @@ int tbg_ingress(struct __sk_buff *skb)
 		if (!f)
 			return TC_ACT_SHOT;
 	}
-	/* what is no acknowledgement is never a request, whatever it carries */
+	/* a segment without ACK is no request, whatever payload it has */
 	if (!p->payload_len ||
 	    (f && (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) != TBG_TCP_ACK)) {
 		act = tbg_on_shared(skb, s, &key, f);
-		/* a fragment may end behind the TCP header */
+		/* a fragment may end right after the TCP header */
 		if (act == TBG_NOT_YET && !p->frag)
 			act = tbg_control(skb, s, &key, f);
 		if (act != TBG_NOT_YET)
 			return act;
 	}
 	bpf_tail_call(skb, &tbg_tail, 0);
-	/* the daemon is gone, and its listener: the stack resets the connection */
+	/* the daemon and its listener are gone: the stack resets the connection */
 	tbg_tcb_forget(&key);
 	tbg_count(TBG_WHY_OFF);
 	return TBG_PASS;
@@ -297,14 +302,14 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 		act = tbg_on_fragment(skb, s, key, f);
 		return tbg_hand_end(skb, s, key, f, act);
 	}
-	/* what is too long to be summed here is another's to judge, unless it was checked */
+	/* a longer segment is no request for us: its checksum is left to the stack */
 	soft = p->payload_len > TBG_REQ_MAX ? 0 : tbg_segment_check(skb, s);
 	if (soft < 0) {
 		tbg_count(TBG_WHY_CSUM);
 		return TC_ACT_SHOT;
 	}
 	if (lost && tbg_is_astray(skb, p, f)) {
-		/* the stack resets it, by its own way */
+		/* let the stack reset it, over its own route */
 		tbg_tcb_forget(key);
 		tbg_count(TBG_WHY_IFACE);
 		return TBG_PASS;
@@ -323,7 +328,7 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	if (f->state == TBG_TCB_FIN_WAIT && p->payload_len &&
 	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)
 		return tbg_on_data(skb, s, key, f);
-	/* out of order, old, of more than was sent, or behind a FIN */
+	/* out of order, old, an ACK of unsent data, or data after a FIN */
 	if (p->seq != f->rcv_nxt || f->state != TBG_TCB_OPEN ||
 	    p->ack - f->acked > f->snd_nxt - f->acked ||
 	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
@@ -356,7 +361,7 @@ int tbg_answer(struct __sk_buff *skb)
 	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
 	if (!f) {
-		/* a request right behind a handshake whose last segment was lost */
+		/* a request whose handshake's ACK was lost */
 		why = tbg_begin(skb, s, knob, &key, &taken);
 		f = why ? NULL : bpf_map_lookup_elem(&tbg_tcbs, &key);
 		if (!f) {
@@ -368,7 +373,7 @@ int tbg_answer(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}
-	/* of one without payload, tbg_ingress has seen that it shows a loss */
+	/* tbg_ingress has done that for segments without payload */
 	act = s->pkt.payload_len ? tbg_on_shared(skb, s, &key, f) : TBG_NOT_YET;
 	return act != TBG_NOT_YET ? act : tbg_own(skb, s, knob, &key, f);
 }

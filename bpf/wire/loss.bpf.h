@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which segments of a flow's last reply a client misses, as its acknowledgements
- * show, and the reply once more, byte for byte. What is done about it is in the
- * folder of each way.
+ * Which segments of the last reply the client misses, by its acknowledgements, and how
+ * to set up the same reply again, byte for byte. The folders of the two tiers, wire/
+ * and translate/, decide when to send it.
  */
 #ifndef TBG_WIRE_LOSS_BPF_H
 #define TBG_WIRE_LOSS_BPF_H
@@ -13,7 +13,10 @@
 #define TBG_REPEAT_MS 200
 #define TBG_DUPS 3		/* duplicate ACKs that mean loss (RFC 5681 3.2) */
 
-/* Whether the n-th SACK block in s->opt, of 0..3, tells of something new; its edges. */
+/*
+ * Reads the n-th SACK block in s->opt, of 0..3. Returns false if there is none, or if
+ * it only reports a duplicate.
+ */
 static __always_inline bool tbg_sack_block(const struct tbg_scratch *s, __u32 n,
 					   __u32 *ret_left, __u32 *ret_right)
 {
@@ -23,11 +26,14 @@ static __always_inline bool tbg_sack_block(const struct tbg_scratch *s, __u32 n,
 		return false;
 	*ret_left = tbg_opt_be32(opt, opt->sack_off + n * 8);
 	*ret_right = tbg_opt_be32(opt, opt->sack_off + n * 8 + 4);
-	/* a duplicate is reported below the ACK (RFC 2883) */
+	/* a block below the ACK reports a duplicate (RFC 2883) */
 	return (__s32)(*ret_left - s->pkt.ack) >= 0;
 }
 
-/* The end of what the client has: its ACK, or that of its last SACK block. */
+/*
+ * Returns the end of what the client has received: its ACK, or the end of its highest
+ * SACK block.
+ */
 static __always_inline __u32 tbg_sack_high(const struct tbg_scratch *s)
 {
 	__u32 high = s->pkt.ack, left, right, i;
@@ -39,8 +45,9 @@ static __always_inline __u32 tbg_sack_high(const struct tbg_scratch *s)
 }
 
 /*
- * 1: the i-th segment of s->reply, which begins below high, is neither acknowledged nor
- * SACKed. A function of its own: the verifier checks it once, and not for each i.
+ * Returns 1 if the i-th segment of s->reply begins below high and is neither
+ * acknowledged nor SACKed. Not inlined: the verifier checks it once, and not for each
+ * i.
  */
 __attribute__((noinline)) int tbg_is_missing(struct tbg_scratch *s, __u32 i, __u32 high)
 {
@@ -68,10 +75,10 @@ __attribute__((noinline)) int tbg_is_missing(struct tbg_scratch *s, __u32 i, __u
 }
 
 /*
- * The segments of s->reply, as a mask, that the segment in s->pkt asks for
- * again. A request that comes again asks for all that is neither acknowledged
- * nor SACKed; SACK blocks alone, for what is missing below them; a duplicate
- * ACK without, for the first segment missing. Options are parsed.
+ * Returns a mask of the segments of s->reply that the segment in s->pkt asks for. A
+ * repeated request: all that is neither acknowledged nor SACKed. SACK blocks: those
+ * missing below the highest one. A duplicate ACK without SACK: the first one missing.
+ * The options are parsed.
  */
 __attribute__((noinline)) int tbg_lost_segments(struct tbg_scratch *s)
 {
@@ -85,7 +92,7 @@ __attribute__((noinline)) int tbg_lost_segments(struct tbg_scratch *s)
 	all = r->first_seq + tbg_reply_total(r);
 	high = s->pkt.payload_len ? all : tbg_sack_high(s);
 	first = high == s->pkt.ack;
-	if (first && s->opt.sack_nr)	/* of duplicates only */
+	if (first && s->opt.sack_nr)	/* all blocks report duplicates */
 		return 0;
 	if (first)
 		high = all;
@@ -94,7 +101,7 @@ __attribute__((noinline)) int tbg_lost_segments(struct tbg_scratch *s)
 	return first ? mask & -mask : mask;
 }
 
-/* The flow's last reply as one to be built again; under the flow's lock. */
+/* Sets up *r as the connection's last reply. Under the lock. */
 static __always_inline void tbg_repeat_flow(struct tbg_reply *r,
 					    struct tbg_line *f,
 					    __u32 now_ms, __u32 *ret_mss)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Wire's own answer to a SYN: the kernel's, in options, window and their order
- * (tcp_options_write() of net/ipv4/tcp_output.c), with a cookie as its number.
- * Nothing is kept. A SYN that the kernel would not answer just so goes up.
+ * Wire's own SYN-ACK. It has the same options in the same order and the same window as
+ * the kernel's (tcp_options_write() of net/ipv4/tcp_output.c), and a cookie as sequence
+ * number. Nothing is stored. A SYN that the kernel would answer differently is passed
+ * up.
  */
 #ifndef TBG_WIRE_SYNACK_BPF_H
 #define TBG_WIRE_SYNACK_BPF_H
@@ -15,14 +16,14 @@
 #define TBG_TCP_ECE 0x40
 #define TBG_TCP_CWR 0x80
 
-/* A SYN-ACK as it is to be. */
+/* The fields of a SYN-ACK. */
 struct tbg_synack {
 	__u32 seq, ack, tsval, tsecr, window, mss;
-	__u8 kind, wscale;	/* TBG_OFFER_* that it has */
+	__u8 kind, wscale;	/* kind: TBG_OFFER_* of its options */
 	bool ece;
 };
 
-/* Kind of the SYN in s->pkt, whose options are parsed. */
+/* Returns the TBG_OFFER_* of the SYN in s->pkt, whose options are parsed. */
 static __always_inline __u16 tbg_syn_kind(const struct tbg_scratch *s)
 {
 	const __u32 flags = s->opt.flags;
@@ -33,7 +34,7 @@ static __always_inline __u16 tbg_syn_kind(const struct tbg_scratch *s)
 	       (s->pkt.tcp_flags & TBG_TCP_ECE ? TBG_OFFER_ECN : 0);
 }
 
-/* The options, in words, as the kernel orders them; returns their number. */
+/* Builds the options, in words, in the kernel's order. Returns how many words. */
 static __always_inline __u32 tbg_synack_options(const struct tbg_synack *a, __u32 o[5])
 {
 	__u32 n = 1;
@@ -59,7 +60,7 @@ static __always_inline __u32 tbg_synack_options(const struct tbg_synack *a, __u3
 	return a->kind & TBG_OFFER_WSCALE ? n + 1 : n;
 }
 
-/* The TCP header in place, its checksum right whatever the skb's state is. */
+/* Writes the TCP header. Its checksum is right for any ip_summed of the skb. */
 static __always_inline int tbg_synack_tcp(struct __sk_buff *skb, const struct tbg_pkt *p,
 					  const struct tbg_synack *a, __u32 n,
 					  const __u32 o[5])
@@ -82,7 +83,11 @@ static __always_inline int tbg_synack_tcp(struct __sk_buff *skb, const struct tb
 #pragma unroll
 	for (i = 0; i < 10; i++)
 		sum += w[i];
-	/* P stands in the field already: the sum counts it, and once more, see D.1 */
+	/*
+	 * The helper subtracts the field's old value, the pseudo-header's sum, so that
+	 * is added twice. With CHECKSUM_PARTIAL, the helper leaves the old value, as is
+	 * right then.
+	 */
 	sum += pseudo;
 	TBG_BOUND(size, 40, return -1);
 	if (bpf_skb_store_bytes(skb, p->l4, w, size, 0))
@@ -90,7 +95,7 @@ static __always_inline int tbg_synack_tcp(struct __sk_buff *skb, const struct tb
 	return bpf_l4_csum_replace(skb, p->l4 + 16, 0, tbg_csum_fold(sum), 0);
 }
 
-/* Turns the SYN in skb into *a and sends it. A TC action. */
+/* Turns the SYN in skb into the SYN-ACK *a and sends it. Returns a TC action. */
 static __attribute__((noinline)) int
 tbg_synack_send(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_synack *a)
 {
@@ -123,8 +128,8 @@ tbg_synack_send(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_s
 }
 
 /*
- * Whether the listener there is ours, and nothing else is between these ends: a socket
- * in TIME_WAIT, say, which has a word in it.
+ * Returns whether the listener is ours and there is no other socket for these ports and
+ * addresses: one in TIME_WAIT, for instance, has to decide about the SYN.
  */
 static __always_inline bool tbg_syn_is_free(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
@@ -141,7 +146,10 @@ static __always_inline bool tbg_syn_is_free(struct __sk_buff *skb, const struct 
 	return ret;
 }
 
-/* The offer of the SYN's kind, unless it is too old: then this SYN renews it. */
+/*
+ * Looks up the offer for a SYN of this kind. Returns false if there is none or if it is
+ * too old: the kernel then answers this SYN, and the offer is learned again.
+ */
 static __always_inline bool tbg_offer_get(struct __sk_buff *skb, const struct tbg_pkt *p,
 					  __u16 kind, struct tbg_offer *ret)
 {
@@ -161,7 +169,10 @@ static __always_inline bool tbg_offer_get(struct __sk_buff *skb, const struct tb
 	return true;
 }
 
-/* The last ms that ended in this many, or in as many as go: no later segment's is older. */
+/*
+ * Returns the last time, in ms, with these low bits (TBG_COOKIE_REST at most). It is
+ * never later than the TSval of the connection's next segment.
+ */
 static __always_inline __u32 tbg_cookie_time(__u32 rest)
 {
 	__u32 now_ms = tbg_now_ms();
@@ -171,7 +182,7 @@ static __always_inline __u32 tbg_cookie_time(__u32 rest)
 	return now_ms - ((now_ms - rest) & TBG_COOKIE_REST);
 }
 
-/* Answers the SYN in s->pkt: a TC action, or TBG_PASS with it as it came. */
+/* Answers the SYN in s->pkt. Returns a TC action, or TBG_PASS with the SYN unchanged. */
 static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,
 					  const struct tbg_tcb_key *key)
@@ -188,7 +199,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	    p->payload_len || key->vrf || tbg_is_tagged(skb, p) || tbg_is_link_local(&p->key) ||
 	    (p->tcp_flags & ~(TBG_TCP_ECE | TBG_TCP_CWR)) != TBG_TCP_SYN)
 		return TBG_PASS;
-	/* ECN-setup has both (RFC 3168 6.1.1) */
+	/* an ECN-setup SYN has both flags (RFC 3168 6.1.1) */
 	if (!(p->tcp_flags & TBG_TCP_ECE) != !(p->tcp_flags & TBG_TCP_CWR))
 		return TBG_PASS;
 	tbg_pkt_options(skb, s);
@@ -203,7 +214,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	mtu = tbg_mtu_of(skb);
 	if (mtu < heads + TBG_MSS_LEAST || mtu > 65535)
 		mtu = mtu > 65535 ? 65535 : heads + TBG_MSS_LEAST;
-	/* it stays what it was before the options were read for the checksum */
+	/* again: the checksum's check may have overwritten s->opt */
 	tbg_pkt_options(skb, s);
 	c.mss_at = tbg_cookie_mss_at(mss, kind & TBG_OFFER_TS, p->v6);
 	if (kind & TBG_OFFER_WSCALE)
@@ -222,14 +233,15 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ttl = p->v6 ? knob->hops : knob->ttl;
 	r->flowinfo = bpf_htonl(0x60000000 | c.label);
-	/* with DF, as all that is so short (ip_build_and_send_pkt) */
+	/* with DF, as the kernel sends them (ip_build_and_send_pkt) */
 	tbg_count(TBG_WHY_SYN_ACK);
 	return tbg_synack_send(skb, s, &a);
 }
 
 /*
- * What a cookie that comes back with the segment in s->pkt has agreed on. The offer may
- * have been forgotten meanwhile: then nobody knows our window's scale.
+ * Reads what was negotiated out of the cookie that the segment in s->pkt acknowledges.
+ * Returns 0 or a reason. Without the offer, which may have been evicted, the scale of
+ * our window is not known.
  */
 __attribute__((noinline)) int
 tbg_cookie_read(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_tcb_key *key,
@@ -251,7 +263,10 @@ tbg_cookie_read(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_t
 	if (proven == TBG_PROVEN_NOTHING ||
 	    (p->plain_ts && tbg_now_ms() + 1 - since_ms > TBG_COOKIE_AGE_MS))
 		return TBG_WHY_NO_FLOW;
-	/* the kernel would reset it, but the client sends again what it stands behind */
+	/*
+	 * the kernel would reset it; dropped, the client sends it again after its first
+	 * segment
+	 */
 	if (proven == TBG_PROVEN_ENDS && knob->births == TBG_BIRTHS_WIRE)
 		return TBG_WHY_DROPPED;
 	a->irs = p->seq;

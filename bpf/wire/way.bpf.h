@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whether a client is answered by the way that its segments come. Wire knows no other;
- * the kernel asks its routes, and where those lead elsewhere, the connection is its own.
+ * Whether the route to a client leads out of the interface that its segments come in
+ * by. Wire always answers there; the kernel looks up its routes. Where the two differ,
+ * the connection is left to the kernel.
  */
 #ifndef TBG_WIRE_WAY_BPF_H
 #define TBG_WIRE_WAY_BPF_H
@@ -9,7 +10,7 @@
 #include "socket.bpf.h"
 #include "tcb.bpf.h"
 
-/* 1: it is, as far as the daemon has followed the routes. */
+/* Returns 1 if it does, as far as the daemon knows the routes. */
 __attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
@@ -39,9 +40,10 @@ __attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct t
 }
 
 /*
- * Whether the segment, of this machine's to itself, has no route with it, as those that our
- * timer makes. The kernel would look one up by where it comes in, and by that 127.0.0.1 and
- * the machine's own addresses are martians (IPv4 only).
+ * Returns whether the segment is from this machine to itself and has no route attached,
+ * as those that our timer causes. The kernel would then look one up as for a received
+ * packet, and drop it: 127.0.0.1 and the machine's own addresses are martian sources
+ * (IPv4 only).
  */
 static __always_inline bool tbg_is_unrouted(struct __sk_buff *skb, const struct tbg_knob *knob,
 					    const struct tbg_pkt *p)
@@ -52,7 +54,10 @@ static __always_inline bool tbg_is_unrouted(struct __sk_buff *skb, const struct 
 	       !BPF_CORE_READ(b, _skb_refdst);
 }
 
-/* Whether the last reply of f is lost for so long that its way is to be looked at again. */
+/*
+ * Returns whether nothing was heard of the client for so long that its route has to be
+ * checked again before the last reply is repeated.
+ */
 static __always_inline bool tbg_is_astray(struct __sk_buff *skb, const struct tbg_pkt *p,
 					  const struct tbg_tcb *f)
 {
