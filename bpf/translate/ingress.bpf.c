@@ -41,7 +41,7 @@ enum tbg_reset { TBG_RESET_NOT, TBG_RESET_EXACT, TBG_RESET_ALONE };
  * ALONE: unknown, because there is no socket, or segments on their way to it come
  * first.
  */
-static __attribute__((noinline)) int
+__attribute__((noinline)) int
 tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
 {
 	struct bpf_tcp_sock *tp;
@@ -50,6 +50,8 @@ tbg_reset_look(struct __sk_buff *skb, const struct tbg_pkt *p, __u32 seq)
 	__s32 ahead;
 	bool half;
 
+	if (!p)
+		return ret;
 	sk = tbg_socket_find(skb, &p->key, p->v6);
 	if (!sk)
 		return ret;

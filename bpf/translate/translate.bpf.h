@@ -91,13 +91,15 @@ static __always_inline void tbg_translate_sack(struct __sk_buff *skb,
 }
 
 /* Translates the whole segment in s->pkt. */
-static __always_inline void tbg_translate(struct __sk_buff *skb,
-					  struct tbg_scratch *s,
-					  const struct tbg_shift *t)
+__attribute__((noinline)) int tbg_translate(struct __sk_buff *skb, struct tbg_scratch *s,
+					    const struct tbg_shift *t)
 {
-	struct tbg_pkt *p = &s->pkt;
 	__u32 old[2], new[2];
+	struct tbg_pkt *p;
 
+	if (!s || !t)
+		return 0;
+	p = &s->pkt;
 	old[0] = bpf_htonl(p->seq);
 	old[1] = bpf_htonl(p->ack);
 	new[0] = bpf_htonl(p->seq + t->seq);
@@ -117,6 +119,7 @@ static __always_inline void tbg_translate(struct __sk_buff *skb,
 	}
 	if (p->opt_len && !p->plain_ts)
 		tbg_translate_sack(skb, s, t);
+	return 0;
 }
 
 #endif
