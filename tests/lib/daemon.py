@@ -50,9 +50,20 @@ USER = () if TIERS else ("--tiers", "user")
 FAST = next((x for x in TIERS.split(",") if x in ("wire", "sock")), "wire")
 SANITIZER = os.environ.get("TBG_SANITIZER", "")     # what the daemon is built with
 HITS = ("wire", "sock", "user")        # the tier that answers from the cache
-# Connections have no socket before their first miss, and lose it with the next hit.
-LATE = os.environ.get("TBG_LATE", "")
 XDP = os.environ.get("TBG_XDP", "")     # on the veths of net.py: IFACE becomes IFACE:xdp
+# off: connections have a socket and are translated, as before Linux 6.9.
+LATE_SOCKETS = os.environ.get("TBG_LATE", "")
+
+
+def _late_sockets() -> bool:
+    if LATE_SOCKETS == "off" or XDP or "sock" in TIERS:
+        return False
+    with open("/proc/kallsyms", encoding="ascii") as f:
+        return " bpf_sk_assign_tcp_reqsk\n" in f.read()
+
+
+# Connections have no socket before their first miss, and lose it with the next hit.
+LATE = _late_sockets()
 
 _running = set()
 
@@ -173,8 +184,10 @@ class Daemon:
 
     def command(self) -> list[str]:
         words = self.prefix + [BINARY, "--control", self.control]
-        if LATE and not {"--late-sockets", "--config"} & set(self.options):
-            words += ["--late-sockets", "auto", "--give-back", "1"]
+        if LATE_SOCKETS and not {"--late-sockets", "--config"} & set(self.options):
+            words += ["--late-sockets", LATE_SOCKETS]
+        if not {"--give-back", "--config"} & set(self.options):
+            words += ["--give-back", "1"]
         if "--upstream" not in self.options:
             words += ["--root", self.root]
         elif self.body_max and "--body-max" not in self.options:

@@ -92,7 +92,7 @@ KTAP_TEST(t_defaults_are_taken_as_any_value)
 	KTAP_EQ(options.header_max, 16384);
 	KTAP_EQ(options.give_back, 3);
 	KTAP_EQ(options.body_total, 1ull << 30);
-	KTAP_CHECK(options.tier_wire && !options.tier_sock && !options.late_sockets &&
+	KTAP_CHECK(options.tier_wire && !options.tier_sock && !options.translate &&
 		   !options.sock_unlisted && !options.access_log);
 	KTAP_EQ(settings.connect_ms, 5000);
 	KTAP_EQ(settings.first_byte_ms, 60000);
@@ -153,8 +153,8 @@ KTAP_TEST(t_words_and_switches_take_no_others)
 	KTAP_CHECK(takes(row, "pass") && location.cookies_pass);
 	KTAP_CHECK(takes(row, "ignore") && !location.cookies_pass);
 	row = tbg_setting_row(tbg_setting_find("late-sockets", 12));
-	KTAP_CHECK(takes(row, "auto") && options.late_sockets);
-	KTAP_CHECK(takes(row, "off") && !options.late_sockets);
+	KTAP_CHECK(takes(row, "auto") && !options.translate);
+	KTAP_CHECK(takes(row, "off") && options.translate);
 }
 
 /* Returns the suggestion for a word; "": none. */

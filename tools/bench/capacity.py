@@ -91,7 +91,7 @@ class FullCore(Experiment):
                         help="count in spite of other programs; do not quote such figures")
         ap.add_argument("--also", action="append", default=[], metavar="NAME=OPTIONS",
                         help="a further Toboggan with these options of toboggand, such as "
-                        "`late=--late-sockets auto`; can be repeated")
+                        "`translated=--late-sockets off`; can be repeated")
 
     @staticmethod
     def at_a_time(ap: argparse.ArgumentParser) -> None:

@@ -88,7 +88,6 @@ static unsigned int options_reach(const struct tbg_options *o, const struct tbg_
 {
 	return tbg_reach_sites(sites) |
 	       (is_said(o, "tiers") ? TBG_REACH_SOCK : 0) |
-	       (is_said(o, "late-sockets") ? TBG_REACH_LATE : 0) |
 	       (is_said(o, "limit-requests") ? TBG_REACH_RATE : 0) |
 	       (is_said(o, "limit-connections") || is_said(o, "limit-heads") ?
 		TBG_REACH_LIMITS : 0);

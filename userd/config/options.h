@@ -55,8 +55,8 @@ struct tbg_options {
 	const char *wire;		/* "auto", "off" or names */
 	bool tier_wire, tier_sock;
 	unsigned int give_back;		/* answers that wire could have given; 0: no give-back */
-	bool late_sockets;		/* use late sockets if the kernel has them */
-	enum tbg_births_wanted births;	/* who answers SYNs, with late_sockets */
+	bool translate;			/* no late sockets: wire owns no connection */
+	enum tbg_births_wanted births;	/* who answers SYNs, with late sockets */
 	unsigned int wire_size;		/* bytes; 0: ten segments */
 	bool sock_unlisted;		/* also on kernel series without listed fixes */
 	uint64_t memory;		/* bytes */

@@ -61,9 +61,8 @@ enum tbg_reach {
 	TBG_REACH_SCRIPTS = 32,	/* FastCGI, where paths name programs */
 	TBG_REACH_HEALTH = 64,	/* an upstream with checks */
 	TBG_REACH_SOCK = 128,	/* of the daemon's settings */
-	TBG_REACH_LATE = 256,
-	TBG_REACH_RATE = 512,
-	TBG_REACH_LIMITS = 1024,
+	TBG_REACH_RATE = 256,
+	TBG_REACH_LIMITS = 512,
 	TBG_REACH_SERVERS = TBG_REACH_HTTP | TBG_REACH_FASTCGI,
 	TBG_REACH_PROGRAMS = TBG_REACH_CGI | TBG_REACH_MODULE,
 	TBG_REACH_BEHIND = TBG_REACH_SERVERS | TBG_REACH_PROGRAMS,
@@ -87,7 +86,6 @@ enum tbg_reach {
 	X(CGI, TBG_REACH_CGI, "nothing in this scope is answered by programs", "a cgi") \
 	X(MODULE, TBG_REACH_MODULE, "nothing in this scope is answered by a module", "a module") \
 	X(SOCK, TBG_REACH_SOCK, "sock is off", "it in tiers") \
-	X(LATE, TBG_REACH_LATE, "late-sockets are off", "late-sockets = auto") \
 	X(RATE, TBG_REACH_RATE, "requests have no limit", "a limit-requests") \
 	X(LIMITS, TBG_REACH_RATE | TBG_REACH_LIMITS, "clients have no limit", \
 	  "a limit-requests, limit-connections or limit-heads")

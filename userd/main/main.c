@@ -513,7 +513,8 @@ static bool repair_start(struct start *t)
 	const struct tbg_options *o = &t->s.opt;
 	int err;
 
-	if (!o->tier_wire || !o->late_sockets || !o->give_back || !strcmp(o->wire, "off"))
+	if (!o->tier_wire || o->tier_sock || o->translate || !o->give_back ||
+	    !strcmp(o->wire, "off"))
 		return true;
 	err = tbg_repair_start(&t->id);
 	if (err)

@@ -33,7 +33,7 @@ void tbg_tiers_wire_open(struct start *t)
 	else if (!s->opt.tier_wire)
 		snprintf(s->wire_off, sizeof(s->wire_off), "--tiers %suser",
 			 s->opt.tier_sock ? "sock," : "");
-	else if (tbg_wire_open(&s->wire, s->opt.wire, owner, s->opt.late_sockets,
+	else if (tbg_wire_open(&s->wire, s->opt.wire, owner, !s->opt.translate,
 			       s->opt.births, s->opt.wire_size, &s->plan, s->opt.listen,
 			       s->opt.listen_nr, s->wire_off, sizeof(s->wire_off)))
 		s->wire = NULL;

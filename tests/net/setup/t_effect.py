@@ -54,14 +54,13 @@ TOP = (
 )
 # with what beside it, what then is ignored
 BESIDE = (
-    ("", "health-interval = 1s"), ("", "births = kernel"), ("", "give-back = 9"),
-    ("", "limit-burst = 9"), ("", "client-prefix4 = 24"), ("", "client-prefix6 = 48"),
-    ("", "sock = unlisted"),
+    ("", "health-interval = 1s"), ("", "limit-burst = 9"), ("", "client-prefix4 = 24"),
+    ("", "client-prefix6 = 48"), ("", "sock = unlisted"),
 )
 BESIDE_GOOD = (
     ("health-path = /h\n" + HTTP, "health-interval = 1s"),
-    ("late-sockets = off", "births = kernel"),
-    ("late-sockets = auto", "give-back = 9"), ("limit-requests = off", "limit-burst = 9"),
+    ("late-sockets = off", "births = kernel"), ("", "give-back = 9"),
+    ("limit-requests = off", "limit-burst = 9"),
     ("limit-heads = 9", "client-prefix4 = 24"), ("limit-connections = 9", "client-prefix6 = 48"),
     ('tiers = "user"', "sock = unlisted"), ("", "births = auto"), ("", "limit-burst = 0"),
 )

@@ -6,10 +6,10 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-import adversary
-import daemon
-import ktap
-import talk
+os.environ["TBG_LATE"] = "off"          # translated connections alone are cut so
+import adversary                # noqa: E402
+import ktap                     # noqa: E402
+import talk                     # noqa: E402
 
 BODIES = {"/hit": talk.content("hit", 600), "/full": talk.content("full", 1100),
           "/two": talk.content("two", 2000), "/ten": talk.content("ten", 9000)}
@@ -24,11 +24,6 @@ class WithoutDiscovery(adversary.Stage):
     def start(self, tier):
         self.net.server.sysctl("ipv4.ip_no_pmtu_disc", 1)
         return super().start(tier)
-
-
-def kept_apart():
-    if daemon.LATE:
-        raise ktap.Skip("late sockets: of translated connections alone")
 
 
 @contextlib.contextmanager
@@ -58,7 +53,6 @@ def segments(c, request):
 
 def t_no_larger_than_the_route_allows():
     """Though both ends offer more."""
-    kept_apart()
 
     def script(s):
         c = s.connect()
@@ -72,7 +66,6 @@ def t_no_larger_than_the_route_allows():
 
 def t_no_larger_than_the_firewall_lets_the_socket_know():
     """It has lowered the MSS of the SYN behind our hook."""
-    kept_apart()
     server = stage.net.server
     try:
         server.run("nft", "table inet tbgm { chain i { type filter hook prerouting priority -150; "
@@ -93,7 +86,6 @@ def t_no_larger_than_the_firewall_lets_the_socket_know():
 
 def t_no_more_at_once_than_the_route_allows():
     """A response that needs more than the first window is left to the socket."""
-    kept_apart()
 
     def script(s):
         c = s.connect()
@@ -124,7 +116,6 @@ def df_is(wanted):
 
 def t_may_be_fragmented_where_the_socket_s_may():
     """Without path MTU discovery, or where the route's MTU is locked."""
-    kept_apart()
     stage.play(df_is(True), families=(4,))
     with route("mtu", "lock", "1400"):
         stage.play(df_is(False), families=(4,))
@@ -137,7 +128,6 @@ def t_may_be_fragmented_where_the_socket_s_may():
 
 def t_by_the_vlan_of_the_route():
     """Requests come by one VLAN, and the route back is another: that is the socket's to know."""
-    kept_apart()
     server, link, st = stage.net.server, stage.net.links[0], stage.station
     for tag in (IN, OUT):
         try:
