@@ -30,7 +30,7 @@ static bool attr_is(const struct nlattr *a, const char *text)
 struct link {
 	int ifindex, below, master;
 	int vlan;			/* of its frames below; 0: none */
-	bool vrf;			/* its master is one */
+	bool vrf, bridge;		/* its master is one */
 };
 
 struct tbg_links {
@@ -77,6 +77,7 @@ static void link_kind(const struct nlmsghdr *h, struct link *ret)
 			break;
 		case IFLA_INFO_SLAVE_KIND:
 			ret->vrf = attr_is(a, "vrf");
+			ret->bridge = attr_is(a, "bridge");
 			break;
 		case IFLA_INFO_DATA:		/* follows the kind */
 			if (!vlan)
@@ -157,7 +158,10 @@ bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other)
 		     lies_on(l, other, ifindex, TBG_STACK_MAX));
 }
 
-/* The VLAN in lower of frames that have this VLAN in upper; or -1. */
+/*
+ * The VLAN in lower of frames that have this VLAN in upper; or -1. In a bridge, frames leave by
+ * any port, and those that come lose the socket that was assigned to them at the port.
+ */
 static int vlan_on(const struct tbg_links *l, int upper, int lower, int vlan, int depth)
 {
 	int ret = upper == lower ? vlan : -1;
@@ -167,7 +171,7 @@ static int vlan_on(const struct tbg_links *l, int upper, int lower, int vlan, in
 
 		if (k->ifindex == upper && k->below && k->below != upper && !(vlan && k->vlan))
 			ret = vlan_on(l, k->below, lower, vlan + k->vlan, depth - 1);
-		if (ret < 0 && k->master == upper && !k->vrf)
+		if (ret < 0 && k->master == upper && !k->vrf && !k->bridge)
 			ret = vlan_on(l, k->ifindex, lower, vlan, depth - 1);
 	}
 	return ret;

@@ -116,21 +116,39 @@ def t_frames_to_a_macvlan_are_left_to_the_daemon():
                     assert (r.tier, r.body) == ("user", body), r.head
 
 
+def bridge(n):
+    if not add(n.server, "name", "tbgb", "type", "bridge"):
+        return False
+    link = n.links[0]
+    n.server.run("ip", "link", "set", "tbg0", "master", "tbgb")
+    n.server.run("ip", "address", "del", f"{link.server4}/24", "dev", "tbg0")
+    address(n.server, "tbgb", f"{link.server4}/24")
+    address(n.server, "tbgb", "10.98.0.1/24")
+    address(n.client, "tbg0", "10.98.0.2/24")
+    return True
+
+
 def t_bridge_and_its_port():
     """The bridge alone has the address; its port is not attached with it."""
-    def bridge(n):
-        if not add(n.server, "name", "tbgb", "type", "bridge"):
-            return False
-        link = n.links[0]
-        n.server.run("ip", "link", "set", "tbg0", "master", "tbgb")
-        n.server.run("ip", "address", "del", f"{link.server4}/24", "dev", "tbg0")
-        address(n.server, "tbgb", f"{link.server4}/24")
-        address(n.server, "tbgb", "10.98.0.1/24")
-        address(n.client, "tbg0", "10.98.0.2/24")
-        return True
-
     if not stacked(bridge):
         raise ktap.Skip("no bridge in this kernel")
+
+
+def t_port_of_a_bridge():
+    """A bridge takes the socket away that wire gives to a frame at its port, so the kernel
+    makes the connections there, and the daemon answers."""
+    if daemon.XDP or not daemon.LATE:
+        raise ktap.Skip("translated connections: net/network/t_guard.py")
+    with net.Net(links=1) as n:
+        if not bridge(n):
+            raise ktap.Skip("no bridge in this kernel")
+        with serving(n, "tbg0") as d, n.clean(PORT):
+            for _ in range(3):
+                with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
+                    for path, body in (("/small", BODY), ("/large", BODY * 200)) * 2:
+                        r = c.get(path)
+                        assert r.tier != "wire" and r.body == body, r.head
+            assert talk.counts(d)["IFACE"], talk.counts(d)
 
 
 def t_routing_domain():
