@@ -153,7 +153,7 @@ struct tbg_offer {
 #define TBG_OFFER_MS	1000
 
 /* What tbg_push has to do, in cb[0]; its input is a segment as if sent by the client. */
-#define TBG_PUSH_AGAIN	1	/* retransmit unacknowledged bytes */
+#define TBG_PUSH_AGAIN	1	/* retransmit; returns ms to the next look, plus 1 */
 #define TBG_PUSH_FIN	2	/* close an idle connection, or retransmit our FIN */
 #define TBG_PUSH_RST	3	/* reset */
 #define TBG_PUSH_ASK	4	/* could wire answer the request that the segment carries? */
@@ -166,6 +166,12 @@ struct tbg_offer {
 
 /* First timeout of the retransmission timer; it doubles each time. */
 #define TBG_DUE_MS	200
+
+/* How long after the reply left, in ms, its tries-th repeat by our own timer is due. */
+static inline __attribute__((always_inline, unused)) __u32 tbg_due_ms(__u32 tries)
+{
+	return TBG_DUE_MS << (tries < 7 ? tries : 7);
+}
 
 /* A reply unacknowledged for this long may have left by an outdated route. */
 #define TBG_ASTRAY_MS	3000

@@ -55,7 +55,22 @@ static __always_inline bool tbg_is_connected(struct __sk_buff *skb, const struct
 	return ret;
 }
 
-/* Repeats the reply if its timeout has passed. */
+/* Returns the ms until the next look at the reply is due, plus one; 0: none is. */
+static __always_inline int tbg_push_next(const struct tbg_tcb_key *key)
+{
+	struct tbg_tcb *f = bpf_map_lookup_elem(&tbg_tcbs, key);
+	__s32 wait_ms;
+
+	if (!f || !tbg_within_reply(f, f->acked) || f->acked == f->snd_nxt)
+		return 0;
+	wait_ms = f->repeat_ms + tbg_due_ms(f->tries) - tbg_now_ms();
+	return wait_ms > 0 ? wait_ms + 1 : 1;
+}
+
+/*
+ * Repeats the reply if its timeout has passed. The daemon may have made the segment from an
+ * old state of the connection.
+ */
 static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,
 					  const struct tbg_tcb_key *key,
@@ -66,6 +81,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 
 	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING)
 		return TC_ACT_SHOT;
+	s->pkt.ack = f->acked;
 	/* the socket is gone and nobody waits for the reply, or the route has changed */
 	if ((f->state == TBG_TCB_HANDED && !tbg_is_connected(skb, &s->pkt)) ||
 	    tbg_is_astray(skb, &s->pkt, f)) {
@@ -139,5 +155,5 @@ int tbg_push(struct __sk_buff *skb)
 	/* a test run does not carry out redirects */
 	if (act == TC_ACT_REDIRECT)
 		tbg_send_clone(skb, 0);
-	return 1;
+	return what == TBG_PUSH_AGAIN ? tbg_push_next(&key) : 1;
 }

@@ -17,12 +17,6 @@
  */
 enum tbg_again_why { TBG_AGAIN_CLIENT, TBG_AGAIN_TIMER, TBG_AGAIN_FIRST };
 
-/* Returns the timeout of the tries-th repeat in ms, from the last transmission. */
-static __always_inline __u32 tbg_due_ms(__u32 tries)
-{
-	return TBG_DUE_MS << (tries < 7 ? tries : 7);
-}
-
 /*
  * Returns the segments in mask that are to be repeated now, and marks them; the others
  * were repeated a moment ago. timer: only a timeout suggests the loss.

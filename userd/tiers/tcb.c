@@ -110,8 +110,8 @@ uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
 	return left <= t->last.len ? left : 0;
 }
 
-/* Runs the program on a segment with this payload; returns its result. */
-static bool push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
+/* Runs the program on a segment with this payload; returns its result, or 0 at an error. */
+static uint32_t push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 		      const struct tbg_tcb *tcb, uint32_t what, const uint8_t *b,
 		      uint32_t len)
 {
@@ -122,7 +122,7 @@ static bool push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 
 	tbg_segment_make(&f, key, tcb, b, len);
 	opts.data_size_in = f.len;
-	return !bpf_prog_test_run_opts(t->push_fd, &opts) && opts.retval;
+	return bpf_prog_test_run_opts(t->push_fd, &opts) ? 0 : opts.retval;
 }
 
 static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
@@ -206,18 +206,30 @@ bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_
 	return give(t, k, fd, taken, b, len) || refuse(k);
 }
 
+/* A connection whose last reply is to be acknowledged, and when to look at it. */
+struct tbg_due {
+	struct tbg_tcb_key key;
+	struct tbg_tcb tcb;		/* as it was when this was added */
+	uint32_t at_ms;
+};
+
 static void due_add(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 {
+	struct tbg_due new = { .key = *key };
+
+	if (bpf_map_lookup_elem(t->tcbs_fd, key, &new.tcb) || !tbg_tcb_owed(&new.tcb))
+		return;
+	new.at_ms = new.tcb.repeat_ms + tbg_due_ms(new.tcb.tries);
 	if (t->due_nr == t->due_room) {
 		unsigned int room = t->due_room ? 2 * t->due_room : TBG_DUES_BATCH;
-		struct tbg_tcb_key *due = realloc(t->due, room * sizeof(*due));
+		struct tbg_due *due = realloc(t->due, room * sizeof(*due));
 
 		if (!due)
 			return;
 		t->due = due;
 		t->due_room = room;
 	}
-	t->due[t->due_nr++] = *key;
+	t->due[t->due_nr++] = new;
 }
 
 /* Takes the list of BPF before processing it, so that later additions are kept. */
@@ -239,18 +251,16 @@ static void dues_take(struct tbg_tcbs *t)
 	} while (!err);
 }
 
-/* Whether it must be checked again later. */
-static bool due_look(const struct tbg_tcbs *t, const struct tbg_tcb_key *key, uint32_t now_ms)
+/* Retransmits if it is time. Whether it must be checked again, at the time that is set then. */
+static bool due_look(const struct tbg_tcbs *t, struct tbg_due *due, uint32_t now_ms)
 {
-	struct tbg_tcb tcb;
-	uint32_t wait_ms;
+	uint32_t next;
 
-	if (bpf_map_lookup_elem(t->tcbs_fd, key, &tcb) || !tbg_tcb_owed(&tcb))
-		return false;
-	wait_ms = (uint32_t)TBG_DUE_MS << (tcb.tries < 7 ? tcb.tries : 7);
-	if ((int32_t)(now_ms - tcb.repeat_ms - wait_ms) >= 0)
-		push(t, key, &tcb, TBG_PUSH_AGAIN);
-	return true;
+	if ((int32_t)(now_ms - due->at_ms) < 0)
+		return true;
+	next = push_with(t, &due->key, &due->tcb, TBG_PUSH_AGAIN, NULL, 0);
+	due->at_ms = now_ms + next - 1;
+	return next;
 }
 
 void tbg_tcbs_again(struct tbg_tcbs *t, uint64_t now_ns)

@@ -28,7 +28,7 @@ struct tbg_tcbs {
 	unsigned int crowd_most, crowd_bits;	/* limit and prefix length of clients */
 	uint32_t vrfs;		/* 1: some interface is in a VRF */
 	unsigned int idle_ms, header_ms;
-	struct tbg_tcb_key *due;	/* unacknowledged replies, for the retransmission timer */
+	struct tbg_due *due;	/* unacknowledged replies, for the retransmission timer */
 	unsigned int due_nr, due_room;
 	unsigned int nr;	/* after the last sweep, including TIME_WAIT */
 	unsigned int open_nr;	/* of them: not closed on both sides */
