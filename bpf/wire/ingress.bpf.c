@@ -287,6 +287,27 @@ int tbg_ingress(struct __sk_buff *skb)
 	return TBG_PASS;
 }
 
+/*
+ * Whether the kernel still has the half-open request of a connection that wire has taken: a
+ * firewall drops resets. Its numbers are the client's still at the first request, so the
+ * connection is the kernel's from then on.
+ */
+static __attribute__((noinline)) int tbg_not_withdrawn(struct __sk_buff *skb,
+						       const struct tbg_pkt *p,
+						       const struct tbg_tcb_key *key)
+{
+	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
+	bool half;
+
+	if (!sk)
+		return 0;
+	half = sk->state == BPF_TCP_NEW_SYN_RECV;
+	bpf_sk_release(sk);
+	if (half)
+		tbg_hand_tell(key);
+	return half;
+}
+
 /* A segment that carries payload, or shows a loss, of wire's connection f. */
 static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
@@ -333,6 +354,12 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	    p->ack - f->acked > f->snd_nxt - f->acked ||
 	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
 		return tbg_bare_tell(skb, s, key, f);
+	if (!f->answers && knob->births == TBG_BIRTHS_KERNEL && tbg_sockets &&
+	    tbg_not_withdrawn(skb, p, key)) {
+		tbg_tcb_forget(key);
+		tbg_count(TBG_WHY_NO_FLOW);
+		return TBG_PASS;
+	}
 	why = tbg_may_hit(knob, f, p);
 	if (!why) {
 		act = tbg_hit(skb, s, knob, key, f, soft);

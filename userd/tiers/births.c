@@ -233,7 +233,7 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 	routes_ask(b, routes);
 	if (b->row >= REFUSED_MAX) {
 		b->mode = TBG_BIRTHS_NONE;
-		strcpy(b->why, "the firewall drops segments of connections that conntrack has not seen begin");
+		strcpy(b->why, "the firewall drops resets, or segments of connections that conntrack has not seen begin");
 	}
 	return b->mode != was;
 }
