@@ -206,6 +206,30 @@ static __always_inline bool tbg_is_next_door(struct __sk_buff *skb, const struct
 	return bpf_ntohs(f->vlan) != tbg_vlans(skb, p);
 }
 
+/*
+ * A fragment that ends within the TCP header: a TC action. Put together, it would meet no
+ * socket where the connection is wire's, or is by then, and the client be reset.
+ */
+static __attribute__((noinline)) int tbg_ingress_cut(struct __sk_buff *skb,
+						     const struct tbg_pkt *p,
+						     const struct tbg_tcb *f)
+{
+	struct bpf_sock *sk;
+	bool ours;
+
+	if (f) {
+		ours = f->state != TBG_TCB_HANDED && f->state != TBG_TCB_GIVING;
+	} else {
+		sk = tbg_sockets ? tbg_socket_find(skb, &p->key, p->v6) : NULL;
+		ours = sk && (sk->state == BPF_TCP_LISTEN || sk->state == BPF_TCP_NEW_SYN_RECV) &&
+		       tbg_is_ours(sk);
+		if (sk)
+			bpf_sk_release(sk);
+	}
+	tbg_count(ours ? TBG_WHY_DROPPED : TBG_WHY_NOT_OURS);
+	return ours ? TC_ACT_SHOT : TBG_PASS;
+}
+
 SEC("tc")
 int tbg_ingress(struct __sk_buff *skb)
 {
@@ -229,14 +253,7 @@ int tbg_ingress(struct __sk_buff *skb)
 		return tbg_ingress_icmp(skb, s, knob);
 	case TBG_PKT_CUT:
 		tbg_tcb_key_of(skb, knob, p, &key);
-		f = bpf_map_lookup_elem(&tbg_tcbs, &key);
-		if (!f || f->state == TBG_TCB_HANDED || f->state == TBG_TCB_GIVING) {
-			tbg_count(TBG_WHY_NOT_OURS);
-			return TBG_PASS;
-		}
-		/* put together, it would meet no socket, and the client be reset */
-		tbg_count(TBG_WHY_DROPPED);
-		return TC_ACT_SHOT;
+		return tbg_ingress_cut(skb, p, bpf_map_lookup_elem(&tbg_tcbs, &key));
 	case TBG_PKT_OTHER:
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;

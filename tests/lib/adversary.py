@@ -339,12 +339,23 @@ class Stage:
             assert not more, f"IPv{family}: counters with wire, and without: {more}"
 
 
+def differ(x: Any, y: Any) -> str:
+    """Where two streams part, since whole ones fill a screen."""
+    if not (isinstance(x, tuple) and isinstance(y, tuple) and x and y and
+            isinstance(x[0], bytes) and isinstance(y[0], bytes)):
+        return f"with wire\n{x}\nand without\n{y}"
+    a, b = x[0], y[0]
+    at = next((k for k, (p, q) in enumerate(zip(a, b)) if p != q), min(len(a), len(b)))
+    return (f"{len(a)} bytes with wire and {len(b)} without, from {at} on\n"
+            f"{a[at:at + 200]!r} {x[1:]}\nand\n{b[at:at + 200]!r} {y[1:]}")
+
+
 def compare(family: int, wire: Any, user: daemon.Daemon) -> None:
     """Two outcomes: the same streams, ends and notes."""
     for what, a, b in zip(("connections", "notes"), wire, user):
         assert len(a) == len(b), f"IPv{family}: {len(a)} {what} with wire, {len(b)} without"
         for i, (x, y) in enumerate(zip(a, b)):
-            assert x == y, f"IPv{family}, {what} {i}: with wire\n{x}\nand without\n{y}"
+            assert x == y, f"IPv{family}, {what} {i}: {differ(x, y)}"
 
 
 def runner(scope: dict, stage: Stage) -> None:
