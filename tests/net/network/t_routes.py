@@ -418,7 +418,8 @@ def t_ways_that_cannot_be_told_are_the_kernel_s():
             status = talk.ask(other, "status")
             assert status["late_sockets"] is None and "rules" in status["late_sockets_off"], status
             net.until(lambda: get(other, 8083) == "wire", "it is not translated either")
-            assert "every connection has a socket: ways" in talk.text(other, "status")
+            text = talk.text(other, "status")
+            assert "every connection has a socket: the routes to clients" in text, text
         finally:
             assert other.stop() == 0, other.lines
     assert late()["syns"] == "wire", late()
