@@ -259,7 +259,7 @@ KTAP_TEST(t_only_acks_of_wire_bytes_stop_here)
 	KTAP_CHECK(hit(&p, REQ("/a"), "HTTP/1.1 200 ", 'a', 1000));
 	client(&f, &p, TH_ACK, "");
 	KTAP_EQ(ingress(&f), SHOT);
-	/* the same segment again has no news for wire: a keepalive answer */
+	/* wire has seen the same segment already: it is the answer to a keepalive probe */
 	client(&f, &p, TH_ACK, "");
 	KTAP_EQ(ingress(&f), PASS);
 	KTAP_EQ(ntohl(tcp_of(&f, &p)->ack_seq), p.kseq);

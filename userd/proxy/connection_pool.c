@@ -4,10 +4,11 @@
  * receive in progress: if the server closes it or sends data without a request, this is
  * noticed at once, and such data never becomes part of a response.
  *
- * Data that a server sends right after the next request looks like the answer, whoever
- * caused it. It can only be known that a server has sent such data earlier, when it was
- * detectable. Then, for a while, each request gets a new connection, and responses
- * recently stored from that connection are withdrawn.
+ * Data that a server sends without a request, but just after the next one was sent to it,
+ * looks like the response to that request. This can't be detected. But a server that does
+ * so has often done it at other times, too, when it was detected: then, for a while, each
+ * request gets a new connection, and responses recently stored from that connection are
+ * withdrawn.
  */
 #include <errno.h>
 #include <linux/sockios.h>

@@ -212,7 +212,7 @@ void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next)
 		tbg_transfer_resp_body_put(x);
 }
 
-/* In HTTP/1.0 a body may end with the connection, which cannot be told from an abort. */
+/* In HTTP/1.0 a body may end with the connection; an abort by the client looks the same. */
 static bool without_length(const struct tbg_message *m)
 {
 	return !m->minor && !m->has_length && !m->chunked &&
