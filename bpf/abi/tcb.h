@@ -167,7 +167,7 @@ struct tbg_offer {
 /* First timeout of the retransmission timer; it doubles each time. */
 #define TBG_DUE_MS	200
 
-/* How long after the reply left, in ms, its tries-th repeat by our own timer is due. */
+/* Returns the timeout of the tries-th repeat in ms, from the last transmission. */
 static inline __attribute__((always_inline, unused)) __u32 tbg_due_ms(__u32 tries)
 {
 	return TBG_DUE_MS << (tries < 7 ? tries : 7);

@@ -207,8 +207,9 @@ static __always_inline bool tbg_is_next_door(struct __sk_buff *skb, const struct
 }
 
 /*
- * A fragment that ends within the TCP header: a TC action. Put together, it would meet no
- * socket where the connection is wire's, or is by then, and the client be reset.
+ * A fragment that ends within the TCP header. Returns a TC action. The kernel
+ * reassembles the segment after this hook: if the connection is wire's, or is by then,
+ * it finds no socket and resets the client. So the fragment is dropped.
  */
 static __attribute__((noinline)) int tbg_ingress_cut(struct __sk_buff *skb,
 						     const struct tbg_pkt *p,
@@ -305,9 +306,10 @@ int tbg_ingress(struct __sk_buff *skb)
 }
 
 /*
- * Whether the kernel still has the half-open request of a connection that wire has taken: a
- * firewall drops resets. Its numbers are the client's still at the first request, so the
- * connection is the kernel's from then on.
+ * Returns whether the kernel still has the request socket of a connection that wire has
+ * taken: a firewall may have dropped the reset that removes it. Before the first reply,
+ * its sequence numbers are still those of the client, so the connection can go back to
+ * the kernel.
  */
 static __attribute__((noinline)) int tbg_not_withdrawn(struct __sk_buff *skb,
 						       const struct tbg_pkt *p,
@@ -325,7 +327,7 @@ static __attribute__((noinline)) int tbg_not_withdrawn(struct __sk_buff *skb,
 	return half;
 }
 
-/* A segment that carries payload, or shows a loss, of wire's connection f. */
+/* A segment of wire's connection f that has payload or shows a loss. Returns a TC action. */
 static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
 				   const struct tbg_tcb_key *key, struct tbg_tcb *f)

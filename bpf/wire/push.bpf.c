@@ -55,7 +55,7 @@ static __always_inline bool tbg_is_connected(struct __sk_buff *skb, const struct
 	return ret;
 }
 
-/* Returns the ms until the next look at the reply is due, plus one; 0: none is. */
+/* Returns 1 + the ms until the reply must be checked again; 0: no more. */
 static __always_inline int tbg_push_next(const struct tbg_tcb_key *key)
 {
 	struct tbg_tcb *f = bpf_map_lookup_elem(&tbg_tcbs, key);
@@ -68,8 +68,8 @@ static __always_inline int tbg_push_next(const struct tbg_tcb_key *key)
 }
 
 /*
- * Repeats the reply if its timeout has passed. The daemon may have made the segment from an
- * old state of the connection.
+ * Repeats the reply if its timeout has passed. The daemon's segment may have an old
+ * acknowledgement number, so f->acked is used.
  */
 static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_knob *knob,

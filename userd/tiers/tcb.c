@@ -251,7 +251,7 @@ static void dues_take(struct tbg_tcbs *t)
 	} while (!err);
 }
 
-/* Retransmits if it is time. Whether it must be checked again, at the time that is set then. */
+/* Retransmits if it is time. Returns whether to check again, at due->at_ms. */
 static bool due_look(const struct tbg_tcbs *t, struct tbg_due *due, uint32_t now_ms)
 {
 	uint32_t next;
