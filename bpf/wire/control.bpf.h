@@ -157,10 +157,11 @@ static __always_inline bool tbg_syn_is_next(const struct tbg_scratch *s,
 enum tbg_ack { TBG_ACK_NEWS, TBG_ACK_LOSS, TBG_ACK_OVER };
 
 static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg_scratch *s,
+					       const struct tbg_tcb_key *key,
 					       struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
-	bool plain = tbg_is_plain(f, p), sack;
+	bool plain = tbg_is_plain(f, p), sack, sooner = false;
 	enum tbg_ack ret = TBG_ACK_NEWS;
 
 	sack = !plain && tbg_pkt_options(skb, s)->sack_nr;
@@ -168,6 +169,7 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
 	if ((__s32)(p->ack - f->acked) > 0) {
 		f->acked = p->ack;
 		f->dups = 0;
+		sooner = f->tries && tbg_within_reply(f, p->ack);
 		f->tries = 0;
 		/*
 		 * a partial acknowledgement after a repeat: the next segment was lost
@@ -186,6 +188,9 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
 	if (f->state == TBG_TCB_LAST_ACK && p->ack == tbg_tcb_next(f))
 		ret = TBG_ACK_OVER;
 	bpf_spin_unlock(&f->lock);
+	/* the daemon still waits for the longer timeout of before */
+	if (sooner)
+		tbg_due(key);
 	return ret;
 }
 
@@ -195,7 +200,7 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
  * nothing of it.
  */
 static __always_inline int tbg_on_socket(struct __sk_buff *skb, struct tbg_scratch *s,
-					 struct tbg_tcb *f)
+					 const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	bool owed;
@@ -206,7 +211,7 @@ static __always_inline int tbg_on_socket(struct __sk_buff *skb, struct tbg_scrat
 	if (owed && p->payload_len && tbg_shows_loss(f, p))
 		return TBG_NOT_YET;
 	if (owed && !p->payload_len && !(p->tcp_flags & TBG_TCP_FIN) &&
-	    tbg_on_ack(skb, s, f) == TBG_ACK_LOSS)
+	    tbg_on_ack(skb, s, key, f) == TBG_ACK_LOSS)
 		return TBG_NOT_YET;
 	if (f->acked != f->snd_nxt && (__s32)(p->ack - f->acked) > 0) {
 		bpf_spin_lock(&f->lock);
@@ -290,7 +295,7 @@ static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scrat
 	if (f->state == TBG_TCB_HANDED) {
 		int act = tbg_handed(skb, s, key, f);
 
-		return act == TBG_NOT_YET ? tbg_on_socket(skb, s, f) :
+		return act == TBG_NOT_YET ? tbg_on_socket(skb, s, key, f) :
 		       tbg_hand_end(skb, s, key, f, act);
 	}
 	if (f->state != TBG_TCB_GIVING)
@@ -339,7 +344,7 @@ static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch
 			return tbg_on_fin(skb, s, key, f);
 		return tbg_bare_tell(skb, s, key, f);
 	}
-	switch (tbg_on_ack(skb, s, f)) {
+	switch (tbg_on_ack(skb, s, key, f)) {
 	case TBG_ACK_LOSS:
 		return TBG_NOT_YET;
 	case TBG_ACK_OVER:

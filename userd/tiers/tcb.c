@@ -110,8 +110,8 @@ uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
 	return left <= t->last.len ? left : 0;
 }
 
-/* Runs the program on a segment with this payload; returns its result, or 0 at an error. */
-static uint32_t push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
+/* Runs the program on a segment with this payload; returns its result, or -errno. */
+static int push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 		      const struct tbg_tcb *tcb, uint32_t what, const uint8_t *b,
 		      uint32_t len)
 {
@@ -122,7 +122,7 @@ static uint32_t push_with(const struct tbg_tcbs *t, const struct tbg_tcb_key *ke
 
 	tbg_segment_make(&f, key, tcb, b, len);
 	opts.data_size_in = f.len;
-	return bpf_prog_test_run_opts(t->push_fd, &opts) ? 0 : opts.retval;
+	return bpf_prog_test_run_opts(t->push_fd, &opts) ? -errno : (int)opts.retval;
 }
 
 static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
@@ -135,7 +135,7 @@ static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 static bool asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint8_t *b,
 		 uint32_t len)
 {
-	return len <= TBG_REQ_MAX && push_with(t, &k->key, &k->tcb, TBG_PUSH_ASK, b, len);
+	return len <= TBG_REQ_MAX && push_with(t, &k->key, &k->tcb, TBG_PUSH_ASK, b, len) > 0;
 }
 
 /*
@@ -164,7 +164,7 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 	/* from now on, segments to the socket undo it */
 	if (bpf_map_update_elem(t->tcbs_fd, &k->key, &tcb, BPF_NOEXIST))
 		goto undo;
-	if (!push_with(t, &k->key, &tcb, TBG_PUSH_GIVE, b, len))
+	if (push_with(t, &k->key, &tcb, TBG_PUSH_GIVE, b, len) <= 0)
 		goto forget;
 	/* no segment reaches the socket any more */
 	connect(fd, &none, sizeof(none));
@@ -254,12 +254,12 @@ static void dues_take(struct tbg_tcbs *t)
 /* Retransmits if it is time. Returns whether to check again, at due->at_ms. */
 static bool due_look(const struct tbg_tcbs *t, struct tbg_due *due, uint32_t now_ms)
 {
-	uint32_t next;
+	int next;
 
 	if ((int32_t)(now_ms - due->at_ms) < 0)
 		return true;
 	next = push_with(t, &due->key, &due->tcb, TBG_PUSH_AGAIN, NULL, 0);
-	due->at_ms = now_ms + next - 1;
+	due->at_ms = now_ms + (next > 0 ? (uint32_t)next - 1 : TBG_DUE_MS);
 	return next;
 }
 
