@@ -207,7 +207,7 @@ class FullCore(Experiment):
         return files.Pages(server.own_pages.software, client)
 
     def load(self, run: Run, point: Any, server: Server) -> Load:
-        source = run.lab.nowhere()
+        source = run.lab.nowhere(server.iface)
         path = os.path.join(run.lab.dir, f"{server.iface}-{point.x}.list")
         lists.write(self.listed or [(w, p, s, f"{crc:08x}") for w, p, s, crc in
                                     self.rows_for(point, server, source[:-1] + "1")], path)

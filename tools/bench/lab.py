@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from meters import SYSCTLS, first, tasks
@@ -37,6 +38,7 @@ FOLDER = "tbg-bench."
 ENABLED = "memory-enabled"  # in it, the cgroups to which we have given the controller
 LOCK = "/run/lock/toboggan-bench"
 SOURCES_MAX = 200           # client addresses on one link
+ROUTES_S = 1.5              # toboggand reads routes once a second
 PR_SET_PDEATHSIG = 1
 LINKS_MAX = 255             # at a time: one octet of the address distinguishes them
 
@@ -158,6 +160,7 @@ class Lab:
         self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
         self.server, self.client = f"{NETNS}s{os.getpid()}", f"{NETNS}c{os.getpid()}"
         self.dir, self.cgroups, self.nets = None, [], 0
+        self.led: set[str] = set()      # links whose route to nowhere a server knows
         self.v6 = False         # links have addresses of IPv6
         self.procs, self.interrupted = [], False
         # A number is reused as late as possible: peers keep metrics of its addresses.
@@ -245,18 +248,26 @@ class Lab:
                f"echo {','.join(groups)} > $q/rps_cpus; done")
         return name, f"{net}{dot}1", clients
 
-    def nowhere(self) -> str:
+    def _net_nowhere(self, name: str) -> str:
+        """How addresses begin that no interface has, of the clients on this link."""
+        nr = int(name.removeprefix("tbg"))
+        return f"fd99:{nr:x}::" if self.v6 else f"10.{99 + nr}."
+
+    def nowhere(self, name: str) -> str:
         """The first of 256 addresses that no interface has.
 
         They differ each time, so that no connection is taken for one of an earlier run.
         """
         self.nets = self.nets % 250 + 1
-        return f"fd99::{self.nets:x}00" if self.v6 else f"10.99.{self.nets}.0"
+        return self._net_nowhere(name) + (f"{self.nets:x}00" if self.v6 else f"{self.nets}.0")
 
-    def lead_nowhere(self, name: Any, client: str) -> Any:
+    def lead_nowhere(self, name: str, client: str) -> Any:
         """Route those addresses to the clients' end of the server's link; returns its MAC."""
-        net = "fd99::/64" if self.v6 else "10.99.0.0/16"
-        sh("ip", "-n", self.server, "route", "replace", net, "via", client, "dev", name)
+        net = self._net_nowhere(name) + ("/32" if self.v6 else "0.0/16")
+        if name not in self.led:
+            sh("ip", "-n", self.server, "route", "replace", net, "via", client, "dev", name)
+            self.led.add(name)
+            time.sleep(ROUTES_S)
         out = sh("ip", "-n", self.server, "-o", "link", "show", "dev", name)
         return re.search(r"link/ether (\S+)", out).group(1)
 

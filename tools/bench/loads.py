@@ -227,7 +227,7 @@ class Loop(Load):
     says_ready = verifies = tells_cpus = True
 
     def __init__(self, connections: int, rows: Any, **options: Any) -> None:
-        """rows: a list file in the format of load.c; source: from lab.nowhere()."""
+        """rows: a list file in the format of load.c; source: from lab.nowhere(iface)."""
         self.options = dict(options, connections=connections, list=rows)
         self.in_flight = self.descriptors = connections     # of the server: our client has none
         self.iface = None       # where it runs
