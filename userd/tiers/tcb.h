@@ -26,7 +26,7 @@ struct tbg_tcbs {
 	int push_fd;		/* the program tbg_push */
 	int crowds_fd, holders_fd;
 	unsigned int crowd_most, crowd_bits;	/* limit and prefix length of clients */
-	uint32_t vrfs;		/* 1: some interface is in a VRF */
+	_Atomic uint32_t vrfs;	/* 1: some interface is in a VRF */
 	unsigned int idle_ms, header_ms;
 	struct tbg_due *due;	/* unacknowledged replies, for the retransmission timer */
 	unsigned int due_nr, due_room;
