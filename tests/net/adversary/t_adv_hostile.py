@@ -158,7 +158,9 @@ def unsent_acknowledged(s, c, beyond):
                 assert seg.flags == "." and (seg.seq, seg.ack) == (c.read, c.at), seg
             answers += len(got)
     c.edge = c.read + 65535 * 128
-    s.notes.append(answers)
+    # wire answers, as RFC 9293 3.10.7.4 says; Linux 6.12 does not
+    if not daemon.LATE:
+        s.notes.append(answers)
 
 
 def t_acknowledgements_of_unsent_data():
