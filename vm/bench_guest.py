@@ -115,13 +115,13 @@ def between(before: dict, after: dict) -> dict:
 
 
 def measure(lab: Lab, server: Any, row: Any) -> tuple[list, dict]:
-    source = lab.nowhere()
+    source = lab.nowhere(server.iface)
     asked = target(lab, server, row, source)
     check = (asked.path, asked.headers, asked.status, row.want, asked.crc)
     settle(lab, server, *check, limit_s=30)
     if row.size == "miss":          # once through all, which settles which objects stay
         count(lab, server, row, asked, source)
-        source = lab.nowhere()
+        source = lab.nowhere(server.iface)
     before = stats(server)
     ret = count(lab, server, row, asked, source), between(before, stats(server))
     settle(lab, server, *check, limit_s=30)
