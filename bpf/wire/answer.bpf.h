@@ -132,11 +132,11 @@ __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 	return tbg_csum_check(frame, s);
 }
 
-/* Returns whether the checksum is right. For segments whose payload is not needed. */
+/* Returns whether the checksum is right. For callers that don't need the payload. */
 static __always_inline bool tbg_segment_sound(struct tbg_frame *frame,
 					      struct tbg_scratch *s)
 {
-	/* a segment whose request was looked up already and cannot be answered here */
+	/* the lookup of its request has checked it; wire cannot answer that request */
 	if (s->pkt.checked)
 		return s->pkt.checked != TBG_CHECKED_WRONG;
 	return tbg_is_partial(frame, &s->pkt) || tbg_frame_verified(frame) ||

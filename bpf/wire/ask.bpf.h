@@ -11,8 +11,8 @@
 #include "hit.bpf.h"
 
 /*
- * Looks up the request in s->pkt, whose payload is not in s->head yet. Returns 0 or a
- * reason.
+ * Loads the payload of s->pkt into s->head, and looks up the request in it. Returns 0 or
+ * a reason.
  */
 static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 						   struct tbg_scratch *s)

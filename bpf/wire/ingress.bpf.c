@@ -3,8 +3,8 @@
  * The TC ingress programs where wire owns its connections. A segment to one of our
  * ports begins a connection, is answered, ends one, or hands it over to the kernel; all
  * others pass unchanged. tbg_answer sends the replies. It is called through a program
- * array whose entry vanishes with the daemon. No segment is translated, and there is no
- * egress program.
+ * array, which loses its entry when the daemon ends. No segment is translated, and there
+ * is no egress program.
  */
 #include <linux/if_packet.h>
 
@@ -407,7 +407,7 @@ int tbg_answer(struct __sk_buff *skb)
 	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
 	if (!f) {
-		/* a request whose handshake's ACK was lost */
+		/* the handshake's ACK was lost, and the request came */
 		why = tbg_begin(skb, s, knob, &key, &taken);
 		f = why ? NULL : bpf_map_lookup_elem(&tbg_tcbs, &key);
 		if (!f) {

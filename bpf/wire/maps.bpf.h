@@ -10,8 +10,8 @@
 
 /*
  * Index of an interface -> state of XDP there; only these may answer at XDP. Writers:
- * the daemon, when it attaches and when an address changes; BPF, whose races are
- * harmless. Full: no XDP there.
+ * the daemon, when it attaches and when an address changes; BPF, without a lock, since
+ * a race does no harm. Full: no XDP there.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

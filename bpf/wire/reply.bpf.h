@@ -237,8 +237,8 @@ static __always_inline void tbg_reply_persist(struct tbg_reply *r, const struct 
 }
 
 /*
- * Completes the first segment, whose payload is at off + line_len and has the sum sum:
- * copies the head to off and puts the line after it. Returns the sum of it all, or
+ * Completes the first segment. Its payload is at off + line_len, and sum is that of the
+ * payload. Copies the head to off and puts the line after it. Returns the sum of it all, or
  * negative.
  */
 static __attribute__((noinline)) int tbg_reply_line(struct tbg_frame *frame,
