@@ -77,6 +77,20 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk
 				   struct bpf_tcp_req_attrs___wire *attrs,
 				   int attrs__sz) __ksym;
 
+/* Returns the state of the segment's socket, else LISTEN where one listens, or 0. */
+static __attribute__((noinline)) int tbg_socket_state(struct __sk_buff *skb,
+						      const struct tbg_pkt *p)
+{
+	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
+	int ret = 0;
+
+	if (sk) {
+		ret = sk->state;
+		bpf_sk_release(sk);
+	}
+	return ret;
+}
+
 /* Removes a connection that has ended or is the kernel's. */
 static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
 {

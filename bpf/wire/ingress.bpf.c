@@ -305,28 +305,6 @@ int tbg_ingress(struct __sk_buff *skb)
 	return TBG_PASS;
 }
 
-/*
- * Returns whether the kernel still has the request socket of a connection that wire has
- * taken: a firewall may have dropped the reset that removes it. Before the first reply,
- * its sequence numbers are still those of the client, so the connection can go back to
- * the kernel.
- */
-static __attribute__((noinline)) int tbg_not_withdrawn(struct __sk_buff *skb,
-						       const struct tbg_pkt *p,
-						       const struct tbg_tcb_key *key)
-{
-	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
-	bool half;
-
-	if (!sk)
-		return 0;
-	half = sk->state == BPF_TCP_NEW_SYN_RECV;
-	bpf_sk_release(sk);
-	if (half)
-		tbg_hand_tell(key);
-	return half;
-}
-
 /* A segment of wire's connection f that has payload or shows a loss. Returns a TC action. */
 static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 				   const struct tbg_knob *knob,
@@ -373,8 +351,13 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	    p->ack - f->acked > f->snd_nxt - f->acked ||
 	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
 		return tbg_bare_tell(skb, s, key, f);
+	/*
+	 * a firewall drops resets: the kernel still has the request socket, and its numbers
+	 * are the client's, so it completes the connection
+	 */
 	if (!f->answers && knob->births == TBG_BIRTHS_KERNEL && tbg_sockets &&
-	    tbg_not_withdrawn(skb, p, key)) {
+	    tbg_socket_state(skb, p) == BPF_TCP_NEW_SYN_RECV) {
+		tbg_hand_tell(key);
 		tbg_tcb_forget(key);
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;

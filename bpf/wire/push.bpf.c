@@ -45,14 +45,9 @@ static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratc
 /* Returns whether the segment has a socket other than a listener. */
 static __always_inline bool tbg_is_connected(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
-	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
-	bool ret;
+	int state = tbg_socket_state(skb, p);
 
-	if (!sk)
-		return false;
-	ret = sk->state != BPF_TCP_LISTEN;
-	bpf_sk_release(sk);
-	return ret;
+	return state && state != BPF_TCP_LISTEN;
 }
 
 /* Returns 1 + the ms until the reply must be checked again; 0: no more. */
@@ -61,7 +56,7 @@ static __always_inline int tbg_push_next(const struct tbg_tcb_key *key)
 	struct tbg_tcb *f = bpf_map_lookup_elem(&tbg_tcbs, key);
 	__s32 wait_ms;
 
-	if (!f || !tbg_within_reply(f, f->acked) || f->acked == f->snd_nxt)
+	if (!f || !tbg_within_reply(f, f->acked))
 		return 0;
 	wait_ms = f->repeat_ms + tbg_due_ms(f->tries) - tbg_now_ms();
 	return wait_ms > 0 ? wait_ms + 1 : 1;
