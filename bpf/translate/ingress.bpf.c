@@ -9,6 +9,7 @@
 
 #include "birth.bpf.h"
 #include "claim.bpf.h"
+#include "icmp.bpf.h"
 #include "loss.bpf.h"
 #include "tell.bpf.h"
 
@@ -278,83 +279,6 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 }
 
 /*
- * Translates an ICMP error, which quotes a segment in the client's numbers:
- * the socket must find its own numbers, or path MTU discovery fails. A quoted
- * segment of wire's current reply gets the socket's next number; older ones
- * stay out of its window, since they are forged or late (RFC 5927 4.1).
- */
-static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb,
-					    struct tbg_scratch *s,
-					    const struct tbg_knob *knob)
-{
-	struct tbg_pkt *p = &s->pkt;
-	__u32 inner = p->l4 + 8, seq, new, mtu, at, delta, next;
-	struct tbg_flow *f;
-	__u16 ports[4];		/* source, destination, sequence number */
-	__u8 head[8], ip[40];
-
-	if (bpf_skb_load_bytes(skb, p->l4, head, 8))
-		goto other;
-	if (p->v6) {
-		if (head[0] < 1 || head[0] > 4 ||
-		    bpf_skb_load_bytes(skb, inner, ip, 40) || ip[6] != IPPROTO_TCP)
-			goto other;
-		__builtin_memcpy(p->key.local, ip + 8, 16);
-		__builtin_memcpy(p->key.remote, ip + 24, 16);
-		inner += 40;
-		mtu = (head[4] << 24 | head[5] << 16 | head[6] << 8 | head[7]);
-		mtu = head[0] == 2 ? mtu : 0;
-	} else {
-		__u32 addr[2];
-
-		if ((head[0] != 3 && head[0] != 11 && head[0] != 12) ||
-		    bpf_skb_load_bytes(skb, inner, ip, 20) || ip[9] != IPPROTO_TCP)
-			goto other;
-		__builtin_memcpy(addr, ip + 12, 8);
-		tbg_map_v4(p->key.local, addr[0]);
-		tbg_map_v4(p->key.remote, addr[1]);
-		inner += (ip[0] & 0xf) * 4;
-		mtu = head[0] == 3 && head[1] == 4 ? head[6] << 8 | head[7] : 0;
-	}
-	if (bpf_skb_load_bytes(skb, inner, ports, 8))
-		goto other;
-	if (!tbg_port_served(knob, ports[0]))
-		goto other;
-	p->key.local_port = ports[0];
-	p->key.remote_port = ports[1];
-	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
-	if (!f)
-		goto other;
-	__builtin_memcpy(&seq, ports + 2, 4);
-	at = bpf_ntohl(seq);
-	bpf_spin_lock(&f->lock);
-	delta = f->out_delta;
-	next = f->iss + f->sent + delta;
-	if (mtu && (__s32)(at - f->acked) >= 0 && (__s32)(at - next) < 0) {
-		__u32 heads = (f->flags & TBG_FLOW_V6 ? 60 : 40) +
-			      (f->flags & TBG_FLOW_TS ? 12 : 0);
-
-		if (mtu < heads + 512)
-			mtu = heads + 512;
-		if (mtu - heads < f->mss)
-			f->mss = mtu - heads;
-	}
-	if (tbg_within_reply(f, at))
-		at = tbg_flow_edge(f);
-	bpf_spin_unlock(&f->lock);
-	new = bpf_htonl(at - delta);
-	if (new != seq) {
-		bpf_l4_csum_replace(skb, p->l4 + 2, seq, new, 4);
-		bpf_skb_store_bytes(skb, inner + 4, &new, 4, 0);
-	}
-	tbg_count(TBG_WHY_ICMP);
-	return TBG_PASS;
-other:
-	tbg_count(TBG_WHY_NOT_OURS);
-	return TBG_PASS;
-}
-
-/*
  * Makes a flow for a segment without one, if it ends a handshake; or returns the
  * one that another CPU has made meanwhile. NULL, and *why: no flow yet.
  */
@@ -461,15 +385,81 @@ static __always_inline int tbg_ingress_cut(struct __sk_buff *skb,
 	return act;
 }
 
+/*
+ * A frame that IP drops because it is addressed to another host, on a device that may still
+ * hand it to one that is ours. It is translated if it has a flow.
+ */
+static __always_inline int tbg_ingress_unmeant(struct __sk_buff *skb, struct tbg_scratch *s)
+{
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_flow *f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+
+	if (f && !(p->tcp_flags & TBG_TCP_SYN) && !tbg_is_astray(skb, f, p))
+		return tbg_ingress_pass(skb, s, f, TBG_WHY_IFACE);
+	tbg_count(TBG_WHY_NOT_OURS);
+	return TBG_PASS;
+}
+
+/*
+ * Leaves a segment with payload to tbg_answer. Returns why it is passed up: tbg_answer has
+ * not run.
+ */
+static __always_inline enum tbg_why tbg_ingress_try(struct __sk_buff *skb,
+						    const struct tbg_pkt *p)
+{
+	/* all flags except PSH; CWR and ECE belong to ECN */
+	if ((p->tcp_flags & ~TBG_TCP_PSH) == TBG_TCP_ACK) {
+		if (!p->payload_len)
+			return TBG_WHY_CONTROL;
+		bpf_tail_call(skb, &tbg_tail, 0);
+		return TBG_WHY_OFF;	/* the daemon is gone */
+	}
+	if (!p->payload_len)
+		return TBG_WHY_CONTROL;
+	/* with a FIN, it may be the retransmitted request of a lost reply */
+	if ((p->tcp_flags & ~TBG_TCP_PSH) == (TBG_TCP_ACK | TBG_TCP_FIN))
+		bpf_tail_call(skb, &tbg_tail, 0);
+	return TBG_WHY_FLAGS;
+}
+
+/* A segment other than a SYN, of a flow or to begin one. Passed up, it counts why. */
+static __always_inline int tbg_ingress_flow(struct __sk_buff *skb, struct tbg_scratch *s,
+					    enum tbg_why why)
+{
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_flow *f = bpf_map_lookup_elem(&tbg_flows, &p->key);
+
+	if (!f) {
+		/* a reset begins no flow */
+		if ((p->tcp_flags & (TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_ACK)
+			f = tbg_flow_begin(skb, s, &why);
+	} else if (tbg_is_astray(skb, f, p)) {
+		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	} else if (!p->payload_len && f->last.len && skb->mark != tbg_mark &&
+		   !(f->way & TBG_WAY_LOST)) {
+		switch (tbg_ack_note(skb, s, f)) {
+		case TBG_ACK_OURS:
+			tbg_count(TBG_WHY_ACK);
+			return TC_ACT_SHOT;
+		case TBG_ACK_LOSS:
+			bpf_tail_call(skb, &tbg_tail, 0);
+			break;
+		case TBG_ACK_OTHER:
+			break;
+		}
+	}
+	return tbg_ingress_pass(skb, s, f, why);
+}
+
 SEC("tc")
 int tbg_ingress(struct __sk_buff *skb)
 {
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
 	struct sk_buff___wire *b = (void *)skb;
-	struct tbg_flow *f;
-	enum tbg_why why = TBG_WHY_CONTROL;
 	struct tbg_pkt *p;
+	enum tbg_why why;
 	bool meant;
 
 	if (!s || !knob)
@@ -498,25 +488,9 @@ int tbg_ingress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}
-	if (!meant) {
-		f = bpf_map_lookup_elem(&tbg_flows, &p->key);
-		if (f && !(p->tcp_flags & TBG_TCP_SYN) && !tbg_is_astray(skb, f, p))
-			return tbg_ingress_pass(skb, s, f, TBG_WHY_IFACE);
-		tbg_count(TBG_WHY_NOT_OURS);
-		return TBG_PASS;
-	}
-	/* all flags except PSH; CWR and ECE belong to ECN */
-	if ((p->tcp_flags & ~TBG_TCP_PSH) == TBG_TCP_ACK) {
-		if (p->payload_len) {
-			bpf_tail_call(skb, &tbg_tail, 0);
-			why = TBG_WHY_OFF;	/* the daemon is gone */
-		}
-	} else if (p->payload_len) {
-		/* with a FIN, it may be the retransmitted request of a lost reply */
-		if ((p->tcp_flags & ~TBG_TCP_PSH) == (TBG_TCP_ACK | TBG_TCP_FIN))
-			bpf_tail_call(skb, &tbg_tail, 0);
-		why = TBG_WHY_FLAGS;
-	}
+	if (!meant)
+		return tbg_ingress_unmeant(skb, s);
+	why = tbg_ingress_try(skb, p);
 	if (p->tcp_flags & TBG_TCP_SYN) {
 		if (!(p->tcp_flags & TBG_TCP_ACK) &&
 		    tbg_end_served(knob, &p->key, p->v6))
@@ -524,28 +498,7 @@ int tbg_ingress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_CONTROL);
 		return TBG_PASS;
 	}
-	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
-	if (!f) {
-		/* a reset begins no flow */
-		if ((p->tcp_flags & (TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_ACK)
-			f = tbg_flow_begin(skb, s, &why);
-	} else if (tbg_is_astray(skb, f, p)) {
-		tbg_count(TBG_WHY_NOT_OURS);
-		return TBG_PASS;
-	} else if (!p->payload_len && f->last.len && skb->mark != tbg_mark &&
-		   !(f->way & TBG_WAY_LOST)) {
-		switch (tbg_ack_note(skb, s, f)) {
-		case TBG_ACK_OURS:
-			tbg_count(TBG_WHY_ACK);
-			return TC_ACT_SHOT;
-		case TBG_ACK_LOSS:
-			bpf_tail_call(skb, &tbg_tail, 0);
-			break;
-		case TBG_ACK_OTHER:
-			break;
-		}
-	}
-	return tbg_ingress_pass(skb, s, f, why);
+	return tbg_ingress_flow(skb, s, why);
 }
 
 /*
