@@ -29,13 +29,13 @@ sock: Any = None
 user: Any = None
 
 
-def begin() -> tuple[net.Net, daemon.Daemon, daemon.Daemon]:
+def begin(tiers: str = "sock,user", *options: str) -> tuple[net.Net, daemon.Daemon, daemon.Daemon]:
     global n, sock, user
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, 4096), max(hard, 4096)))
     n = net.Net(links=1)
     with n.server.inside():
-        sock = daemon.Daemon("--tiers", "sock,user", "--sock", "unlisted",
+        sock = daemon.Daemon("--tiers", tiers, "--sock", "unlisted", *options,
                              listen=(f"0.0.0.0:{SOCK}", f"[::]:{SOCK}"))
         for size in SIZES:
             sock.write(f"{size}.txt", talk.content(str(size), size))

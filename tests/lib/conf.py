@@ -46,7 +46,7 @@ class Conf(daemon.Daemon):
 
     def start(self) -> Conf:
         super().start()
-        if self.wire and "tiers wire,user" not in self.ready:
+        if self.wire and "tiers wire," not in self.ready:
             self.stop()
             raise ktap.Skip(self.why_no_wire())
         return self

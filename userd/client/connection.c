@@ -76,6 +76,8 @@ void tbg_conn_begin(struct tbg_worker *w, struct tbg_conn *c, int fd)
 	if (c->sock >= 0) {
 		w->by_sock[c->sock] = c;
 		tbg_sock_conn(w->s->sock, c->sock)->worker = w->id;
+		/* now: if sock answers all of its requests, the daemon never sees one */
+		tbg_conn_take_over(w, c);
 	}
 	if (tbg_server_logs(w->s))
 		tbg_conn_peer(c);	/* now: after a reset by the client it is no longer known */

@@ -69,13 +69,16 @@ void tbg_conn_take_over(struct tbg_worker *w, struct tbg_conn *c)
 {
 	struct tbg_taken taken;
 
-	if (c->claimed || !w->by_slot || !tbg_wire_owns(w->s->wire) ||
-	    tbg_conn_take(w->s->wire, c->fd, &taken))
+	if (c->claimed || !w->by_slot || !tbg_wire_owns(w->s->wire))
+		return;
+	c->claimed = c->sock >= 0;
+	if (tbg_conn_take(w->s->wire, c->fd, &taken))
 		return;
 	c->used |= !!taken.tcb.answers;
 	c->answers += taken.tcb.answers;
 	c->begin_ms -= (uint32_t)(w->now_ns / 1000000) - taken.tcb.born_ms;
-	if (w->s->opt.give_back)
+	/* sock answers what wire could: the daemon sees no request to give it back with */
+	if (w->s->opt.give_back && c->sock < 0)
 		c->taken_from = malloc(sizeof(*c->taken_from));
 	if (c->taken_from)
 		*c->taken_from = taken;

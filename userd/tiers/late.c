@@ -33,7 +33,7 @@ static bool has_conntrack(struct btf *kernel)
 	return ret;
 }
 
-void tbg_late_look(struct tbg_late *ret, bool wanted, const char *ifaces, bool sock)
+void tbg_late_look(struct tbg_late *ret, bool wanted, const char *ifaces)
 {
 	struct btf *kernel;
 
@@ -42,9 +42,6 @@ void tbg_late_look(struct tbg_late *ret, bool wanted, const char *ifaces, bool s
 		strcpy(ret->why, "set by --late-sockets");
 	} else if (strstr(ifaces, ":xdp")) {
 		strcpy(ret->why, "XDP follows connections that have a socket");
-	} else if (sock) {
-		/* and has no answer's end that could give a connection back */
-		strcpy(ret->why, "sock answers on connections that have a socket");
 	} else if (!tbg_sysctl("/proc/sys/net/ipv4/tcp_syncookies", 0)) {
 		strcpy(ret->why, "net.ipv4.tcp_syncookies is 0");
 	} else {

@@ -360,8 +360,10 @@ def t_draining_answers_what_is_on_its_way():
 
 @contextlib.contextmanager
 def all_tiers():
+    """With translation: t_sock_late.py has connections without a socket."""
     with n.server.inside():
         d = daemon.Daemon("--tiers", "wire,sock,user", "--sock", "unlisted", "--wire", "tbg0",
+                          "--late-sockets", "off",
                           listen=(f"0.0.0.0:{ALL}", f"[::]:{ALL}"), root=sock.root).start()
     try:
         tiers = talk.ask(d, "status")["tiers"]

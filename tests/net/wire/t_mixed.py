@@ -4,7 +4,7 @@
 
 Every answer says which request it is of, so that one too many, too few, or in
 another's place is seen at once. TBG_MIXED requests (20000) with wire, as many with
-sock, a fifth of that without; TBG_SEED repeats a run.
+sock, half with both, a fifth of that without; TBG_SEED repeats a run.
 """
 import os
 import random
@@ -205,8 +205,8 @@ def t_pipelined_with_wire():
 
 
 class Sock(Daemon):
-    def __init__(self):
-        super().__init__("--tiers", "sock,user", "--sock", "unlisted")
+    def __init__(self, tiers="sock,user"):
+        super().__init__("--tiers", tiers, "--sock", "unlisted", wire="wire" in tiers)
 
     def start(self):
         super().start()
@@ -227,6 +227,18 @@ def t_pipelined_with_sock():
     with Sock() as d:
         done, fast = mixed(d, "bursts", NR // 2, 3, (1, 1, 1, 2, 3, 5, 8))
         assert fast > done // 50, "sock has hardly answered"
+
+
+def t_both_tiers():
+    """Wire begins on each connection, and sock has those with a socket."""
+    with Sock("wire,sock,user") as d:
+        for name, connections, bursts in (("one", 1, (1,)), ("bursts", 3, (1, 1, 1, 2, 3, 5, 8))):
+            before = talk.counts(d)
+            done, _ = mixed(d, f"both {name}", NR // 4, connections, bursts)
+            after = talk.counts(d)
+            for why in ("HIT_WIRE", "HIT_SOCK"):
+                got = after.get(why, 0) - before.get(why, 0)
+                assert got > done // 100, f"{name}: {why} {got} of {done}"
 
 
 def t_without_the_fast_path():
