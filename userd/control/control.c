@@ -38,6 +38,8 @@ struct client {
 	int fd;
 	uint64_t moved_ns;	/* when the client last sent or read */
 	bool closing;		/* close after the answer is sent */
+	bool eof;		/* the client has shut down its side */
+	bool draining;		/* our side is shut down, input is discarded */
 	char in[IN_MAX];
 	size_t in_len;
 	char *out;
@@ -57,20 +59,8 @@ struct tbg_control {
 
 static void client_event(void *arg, uint32_t events);
 
-/*
- * Reads pending input: unread bytes would turn the close into a reset, which can
- * discard the answer.
- */
-static void client_drain(struct client *cl)
-{
-	for (int i = 0; i < 64; i++)
-		if (recv(cl->fd, cl->in, sizeof(cl->in), MSG_DONTWAIT) <= 0)
-			break;
-}
-
 static void client_close(struct client *cl)
 {
-	client_drain(cl);
 	tbg_loop_remove(cl->control->s->loop, cl->fd);
 	close(cl->fd);
 	free(cl->out);
@@ -217,12 +207,36 @@ static int client_recv(struct client *cl)
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	if (n == 0) {		/* earlier commands are still answered */
-		cl->closing = true;
+		cl->closing = cl->eof = true;
 		return 0;
 	}
 	cl->in_len += n;
 	cl->moved_ns = tbg_mono_ns();
 	return 1;
+}
+
+/*
+ * Everything is answered. A close with unread input would become a reset, which can discard
+ * the answer: the socket is closed when the client has ended its side. clients_tick() and
+ * client_room() limit the time.
+ */
+static void client_finish(struct client *cl)
+{
+	if (cl->eof || shutdown(cl->fd, SHUT_WR)) {
+		client_close(cl);
+		return;
+	}
+	cl->draining = true;
+	tbg_loop_change(cl->control->s->loop, cl->fd, EPOLLIN);
+}
+
+/* Discards at most a buffer per call, since the loop has other work. */
+static void client_drain(struct client *cl)
+{
+	ssize_t n = recv(cl->fd, cl->in, sizeof(cl->in), MSG_DONTWAIT);
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		client_close(cl);
 }
 
 /*
@@ -248,7 +262,7 @@ static void client_move(struct client *cl)
 		return;
 	}
 	if (cl->closing && !cl->out && !memchr(cl->in, '\n', cl->in_len)) {
-		client_close(cl);
+		client_finish(cl);
 		return;
 	}
 	/* for remaining lines, a writable socket calls again */
@@ -266,7 +280,10 @@ static void client_event(void *arg, uint32_t events)
 		client_close(cl);
 		return;
 	}
-	client_move(cl);
+	if (cl->draining)
+		client_drain(cl);
+	else
+		client_move(cl);
 }
 
 /* Streams have ended: the control thread takes their clients back. */
@@ -339,7 +356,7 @@ static void client_add(struct tbg_control *c, int fd)
 	cl->control = c;
 	cl->fd = fd;
 	cl->moved_ns = tbg_mono_ns();
-	cl->closing = false;
+	cl->closing = cl->eof = cl->draining = false;
 	cl->in_len = 0;
 	cl->out = NULL;
 	cl->stream = NULL;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """The control socket and the command-line tool, against a running daemon."""
+import contextlib
 import fcntl
 import http.client
 import json
@@ -75,11 +76,8 @@ def connect(of=None):
 def say(data, of=None):
     """Lines that the daemon answers to data, until it closes."""
     with connect(of) as s:
-        try:
-            s.sendall(data)
-            s.shutdown(socket.SHUT_WR)
-        except BrokenPipeError:
-            pass        # it has heard enough
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
         return s.makefile("rb").read().split(b"\n")[:-1]
 
 
@@ -111,6 +109,14 @@ def t_garbage_is_answered_with_errors():
     assert ask("status")
 
 
+def t_client_that_is_still_sending_gets_the_last_answer():
+    with connect() as s:
+        s.sendall(b"x" * 10000)
+        assert s.recv(1, socket.MSG_PEEK)
+        s.sendall(b"x" * 1000000)
+        assert b"line longer" in s.recv(65536) and not s.recv(1)
+
+
 def t_lines_are_answered_in_order():
     lines = say(b'{"cmd":"status"}\n{"cmd":"objects"}\nnonsense\n{"cmd":"stats"}\n' * 20)
     assert len(lines) == 80, len(lines)
@@ -130,20 +136,19 @@ def t_split_at_every_byte():
 def t_clients_that_stall_hold_up_nobody():
     idle = [connect() for _ in range(100)]
     for s in idle[:50]:
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it made room for another
             s.sendall(b'{"cmd":"sta')
-        except BrokenPipeError:
-            pass        # made room for another
     greedy = []
     for _ in range(10):     # ask for ever, never read
         s = connect()
         s.setblocking(False)
-        try:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
             while True:
                 s.send(b'{"cmd":"stats"}\n{"cmd":"objects"}\n' * 100)
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            pass
         greedy.append(s)
+    for _ in range(40):     # answered, but never end their side
+        greedy.append(connect())
+        greedy[-1].sendall(b"x" * 10000)
     assert ask("status")
     assert get("/")[0] in (200, 403, 404)
     for s in idle + greedy:
