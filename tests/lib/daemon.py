@@ -68,6 +68,16 @@ LATE = _late_sockets()
 _running = set()
 
 
+@contextlib.contextmanager
+def shortened(timers: str) -> Iterator[None]:
+    """Daemons that begin in the block have shorter timers (os/timers.h): "drain=2s"."""
+    os.environ["TOBOGGAND_TEST_TIMERS"] = timers
+    try:
+        yield
+    finally:
+        del os.environ["TOBOGGAND_TEST_TIMERS"]
+
+
 def share(rows: Sequence) -> Sequence:
     """All; on each of the test kernels that are run together a third, which are all."""
     return rows[KERNELS.index(WHERE)::len(KERNELS)] if WHERE in KERNELS else rows

@@ -21,6 +21,7 @@
 #include "log/access.h"
 #include "os/message.h"
 #include "os/service.h"
+#include "os/timers.h"
 #include "os/units.h"
 #include "upstream/address.h"
 
@@ -534,7 +535,7 @@ static int sites_check(struct tbg_options *o)
 	struct tbg_sites *sites = NULL;
 	int err;
 
-	tbg_addresses_start(TBG_ADDRESSES_START_MS);
+	tbg_addresses_start(tbg_timer_ms(TBG_TIMER_ADDRESSES_START));
 	err = tbg_options_sites(o, NULL, &sites);
 	tbg_sites_close(sites, NULL, NULL);
 	err = err ?: complete(o) ?: tbg_options_ifaces_check(o) ?: tbg_options_listen_check(o);

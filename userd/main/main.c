@@ -49,6 +49,8 @@
 #include "tiers/sock.h"
 #include "os/stdio_hold.h"
 #include "os/sysctl.h"
+#include "os/timers.h"
+#include "os/units.h"
 #include "store/responses.h"
 #include "files/watch.h"
 #include "tiers/wire.h"
@@ -620,6 +622,27 @@ static void server_close(struct start *t)
 		tbg_loop_close(s->loop);
 }
 
+/* Shortens timers as TOBOGGAND_TEST_TIMERS asks: "drain=2s,sweep=500ms". */
+static bool timers_read(void)
+{
+	const char *asked = getenv("TOBOGGAND_TEST_TIMERS");
+	char text[256], *rest = text, *name, *value;
+	unsigned int ms;
+
+	if (!asked)
+		return true;
+	snprintf(text, sizeof(text), "%s", asked);
+	while ((value = strsep(&rest, ","))) {
+		name = strsep(&value, "=");
+		if (!value || !tbg_value_ms(value, &ms) || !tbg_timer_shorten(name, ms)) {
+			tbg_report("toboggand: TOBOGGAND_TEST_TIMERS: \"%s\": not a shorter time of a timer; unset it, it is for tests", asked);
+			return false;
+		}
+	}
+	tbg_warn("toboggand: TOBOGGAND_TEST_TIMERS shortens timers for tests: %s", asked);
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	static struct start t;
@@ -631,12 +654,14 @@ int main(int argc, char **argv)
 	tbg_service_begin();
 	tbg_stdio_hold(O_RDWR);
 	t.argv = argv;
+	if (!timers_read())
+		return 2;
 	if (tbg_roots_open(&t.s.files.roots))
 		return 1;
 	tbg_addresses_note();
 	err = tbg_options_parse(&t.s.opt, argv, t.s.files.roots);
 	if (!err)
-		tbg_addresses_start(TBG_ADDRESSES_START_MS);
+		tbg_addresses_start(tbg_timer_ms(TBG_TIMER_ADDRESSES_START));
 	err = err ?: tbg_options_sites(&t.s.opt, NULL, &sites);
 	if (err)
 		return err == TBG_OPTIONS_DONE ? 0 : err;

@@ -14,6 +14,7 @@
 #include "os/loop.h"
 #include "os/limits.h"
 #include "os/message.h"
+#include "os/timers.h"
 #include "serve/server.h"
 #include "tiers/sock.h"
 #include "tiers/wire.h"
@@ -98,8 +99,8 @@ void tbg_tiers_detach_await(struct start *t, uint64_t now_ns)
 	unsigned int left = t->s.wire ? tbg_wire_flows_open(t->s.wire, t->drain_ns) : 0;
 	unsigned int most_ms = tbg_option_now(&t->s.opt.drain_ms);
 
-	if (most_ms > TBG_DRAIN_MS)
-		most_ms = TBG_DRAIN_MS;
+	if (most_ms > tbg_timer_ms(TBG_TIMER_DRAIN))
+		most_ms = tbg_timer_ms(TBG_TIMER_DRAIN);
 	if (!t->ended_ns)
 		t->ended_ns = now_ns;
 	if (left && (now_ns - t->drain_ns < most_ms * 1000000ull ||

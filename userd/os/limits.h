@@ -12,7 +12,6 @@
 #define TBG_BODY_FOLDER	   "/var/tmp"	/* for the part of a body that is not kept in memory */
 #define TBG_CONNECTIONS	   50000	/* default; less if descriptors do not suffice */
 #define TBG_LINGER_MS	   2000		/* for the client to read a last response */
-#define TBG_DRAIN_MS	   10000	/* for clients, then connections without progress close */
 
 /* Counts the descriptors that the daemon itself uses: call it before there are connections. */
 void tbg_conn_limit_own(void);

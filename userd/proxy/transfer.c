@@ -11,6 +11,7 @@
 
 #include "client/connection.h"
 #include "os/clock.h"
+#include "os/timers.h"
 #include "proxy/deliver.h"
 #include "proxy/fetch.h"
 #include "proxy/request_body.h"
@@ -21,7 +22,6 @@
 
 #define FIELDS_MAX	256		/* field lines of a request: compared pairwise */
 #define GONE_MS		2000	/* of silence in both directions */
-#define LOST_MS		15000		/* since the awaited fetch was last reported running */
 #define AFTER_MS	2000		/* limit of a wait for more than was requested */
 #define SPARES_MAX	64		/* kept per worker, if */
 #define SPARE_ROOM	8192		/* their heads have at most this many bytes */
@@ -399,12 +399,12 @@ static void check(struct tbg_transfer *x)
 	if (x->pending && (!tbg_transfer_receives(x) || x->w->now_ns - x->sent_ns < LONG_NS))
 		tbg_store_pending_alive(x->pending, x->w->now_ns);
 	if (x->phase != TBG_TRANSFER_WAIT ||
-	    x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : LOST_MS))
+	    x->w->now_ms - x->stamp_ms < (less ? AFTER_MS : tbg_timer_ms(TBG_TIMER_FETCH_LOST)))
 		return;
 	/* the awaited fetch has its own time limits until its answer begins */
 	x->stamp_ms = x->w->now_ms;
 	if (!less && !tbg_store_lost(x->w->s->store, &x->waiter,
-				     x->w->now_ns - LOST_MS * 1000000ull))
+				     x->w->now_ns - tbg_timer_ns(TBG_TIMER_FETCH_LOST)))
 		return;
 	tbg_store_leave(x->w->s->store, &x->waiter);
 	x->waits = WAITS_MAX;

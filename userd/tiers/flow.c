@@ -15,6 +15,8 @@
 
 #include <bpf/bpf.h>
 
+#include "os/timers.h"
+
 #define TBG_SWEEP_BATCH 4096	/* flows read by one system call */
 #define TBG_SWEEP_ASKED 512	/* silent flows whose sockets one sweep asks for */
 
@@ -130,7 +132,7 @@ static bool is_dead(const struct tbg_flows *f, const struct tbg_flow *flow,
 	if (!is_closed(flow))
 		return quiet_ns > f->silent_ns;
 	if (is_spent(flow))
-		return quiet_ns > TBG_FLOW_SPENT_S * 1000000000ull;
+		return quiet_ns > tbg_timer_ns(TBG_TIMER_FLOW_SPENT);
 	return quiet_ns > TBG_FLOW_CLOSED_S * 1000000000ull;
 }
 

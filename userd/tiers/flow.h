@@ -15,9 +15,6 @@
 /* How long a closed flow is translated after its last segment: TIME_WAIT. */
 #define TBG_FLOW_CLOSED_S 120
 
-/* The same for one that no longer needs translation. */
-#define TBG_FLOW_SPENT_S 5
-
 /* How long a socket that closed first waits for its client (tcp_fin_timeout). */
 #define TBG_FLOW_FIN_S 60
 

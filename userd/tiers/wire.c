@@ -27,6 +27,7 @@
 #include "bpf/translate_direct.skel.h"
 #include "bpf/wire.skel.h"
 #include "os/clock.h"
+#include "os/timers.h"
 #include "tiers/flow.h"
 #include "tiers/guard.h"
 #include "tiers/interfaces.h"
@@ -44,7 +45,6 @@ TBG_DIRECT_OPEN(translate)
 /* Short, so that the advice after it fits. */
 #define LOAD_LOG_LEN 96
 #define STUCK_MAX 64	/* connections added to conntrack at a time */
-#define TBG_SWEEP_NS (2 * 1000000000ull)
 
 struct tbg_wire {
 	struct tbg_wire_bpf *own;	/* with late sockets; or NULL: */
@@ -581,7 +581,7 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 	tbg_guard_tick(&w->guard);
 	if (w->own && tbg_births_news(&w->births))
 		births_look(w);
-	if (now_ns - w->swept_ns < TBG_SWEEP_NS)
+	if (now_ns - w->swept_ns < tbg_timer_ns(TBG_TIMER_SWEEP))
 		return;
 	w->swept_ns = now_ns;
 	if (w->own)

@@ -23,10 +23,9 @@
 #include <unistd.h>
 
 #include "os/message.h"
+#include "os/timers.h"
 
 #define AT_ONCE	8	/* parallel lookups */
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
 
 /* The result of a lookup. */
 struct found {
@@ -116,10 +115,13 @@ static bool found_take(struct name *n, const struct found *f)
 
 	n->known = true;
 	n->err = atomic_load(&f->done) ? f->err : EAI_AGAIN;
-	if (n->err && n->said != n->err)
-		tbg_warn("toboggand: server name \"%s\": %s; %s", n->host, gai_strerror(n->err),
-			   n->nr ? "its addresses of before stay in use"
-				 : "it is looked up again every " TEXT(TBG_ADDRESSES_MISSING_S) " s, until then requests that only it can answer get 502");
+	if (n->err && n->said != n->err && n->nr)
+		tbg_warn("toboggand: server name \"%s\": %s; its addresses of before stay in use",
+			 n->host, gai_strerror(n->err));
+	else if (n->err && n->said != n->err)
+		tbg_warn("toboggand: server name \"%s\": %s; it is looked up again every %u s, until then requests that only it can answer get 502",
+			 n->host, gai_strerror(n->err),
+			 tbg_timer_ms(TBG_TIMER_ADDRESSES_MISSING) / 1000);
 	else if (!n->err && n->said)
 		tbg_notice("toboggand: server name \"%s\": it has an address now", n->host);
 	n->said = n->err;
@@ -273,13 +275,13 @@ bool tbg_addresses_noted(void)
 
 bool tbg_addresses_again(unsigned int passed_s)
 {
-	bool due = false;
+	bool again = passed_s * 1000ull >= tbg_timer_ms(TBG_TIMER_ADDRESSES_AGAIN), due = false;
 	struct name *n;
 
-	if (passed_s < TBG_ADDRESSES_MISSING_S)
+	if (passed_s * 1000ull < tbg_timer_ms(TBG_TIMER_ADDRESSES_MISSING))
 		return false;
 	LIST_FOREACH(n, &names, link)
-		due |= !n->number && (!n->nr || passed_s >= TBG_ADDRESSES_AGAIN_S);
+		due |= !n->number && (!n->nr || again);
 	if (!due)
 		return false;
 	LIST_FOREACH(n, &names, link)

@@ -14,9 +14,6 @@
 #include <sys/socket.h>
 
 #define TBG_ADDRESSES_MAX 32	/* per name; further ones are ignored */
-#define TBG_ADDRESSES_MISSING_S 5	/* a name without addresses is looked up again */
-#define TBG_ADDRESSES_AGAIN_S 10	/* other names are looked up again */
-#define TBG_ADDRESSES_START_MS 5000	/* maximum wait for name servers at start */
 
 /*
  * Returns 0 with the nr-th address of a name, from 0; EAI_NONAME: it has no more

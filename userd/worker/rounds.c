@@ -16,6 +16,7 @@
 #include "client/take_back.h"
 #include "os/clock.h"
 #include "os/limits.h"
+#include "os/timers.h"
 #include "proxy/connection_pool.h"
 #include "proxy/deliver.h"
 #include "proxy/health.h"
@@ -34,9 +35,7 @@
 #define BATCH_RATE	48		/* and this many completions in a millisecond */
 #define PERIOD_MS	8
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
-/* Draining ends after TBG_DRAIN_MS, if no connection has made progress for this long. */
-#define DRAIN_STILL_MS	5000
-#define DRAIN_BYTES	(48u << 10)	/* taken within that time: progress of a client */
+#define DRAIN_BYTES	(48u << 10)	/* taken within drain-still: progress of a client */
 #define END_NS		500000000ull	/* time for the last operations of connections */
 /* Time for the next request of a busy client, whose answer says close. */
 #define DRAIN_IDLE_NS	300000000ull
@@ -87,12 +86,13 @@ static void wake_arm(struct tbg_worker *w)
 static void drain_look(struct tbg_worker *w, struct tbg_conn *c)
 {
 	bool open = c->state == TBG_CONN_OPEN, lingers = c->state == TBG_CONN_LINGER;
-	bool soon = open || w->now_ns - w->drain_ns < 2 * TBG_DRAIN_MS * 1000000ull;
+	uint32_t still_ms = tbg_timer_ms(TBG_TIMER_DRAIN_STILL);
+	bool soon = open || w->now_ns - w->drain_ns < 2 * tbg_timer_ns(TBG_TIMER_DRAIN);
 
 	if (!open && !lingers)
 		return;
-	w->drain_moves |= (soon && w->now_ms - c->stamp_ms < DRAIN_STILL_MS) ||
-			  tbg_conn_takes(w, c, DRAIN_BYTES, DRAIN_STILL_MS);
+	w->drain_moves |= (soon && w->now_ms - c->stamp_ms < still_ms) ||
+			  tbg_conn_takes(w, c, DRAIN_BYTES, still_ms);
 }
 
 static void drain_step(struct tbg_worker *w)
@@ -107,7 +107,7 @@ static void drain_step(struct tbg_worker *w)
 	}
 	if (w->now_ns - w->drain_ns > DRAIN_IDLE_NS)
 		tbg_conns_each(w, tbg_conn_drain);
-	w->drain_moves = w->now_ns - w->drain_ns < TBG_DRAIN_MS * 1000000ull;
+	w->drain_moves = w->now_ns - w->drain_ns < tbg_timer_ns(TBG_TIMER_DRAIN);
 	tbg_conns_each(w, drain_look);
 	if ((!w->conns_nr && !tbg_transfers_awaited(w)) || !w->drain_moves ||
 	    w->now_ns - w->drain_ns > tbg_option_now(&w->s->opt.drain_ms) * 1000000ull ||

@@ -19,6 +19,7 @@ BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300)
           "/large": talk.content("large", 40000)}
 HIT, OTHER, LARGE = (talk.request(t) for t in ("/hit", "/other", "/large"))
 LAST = talk.request("/hit", "Connection: close")
+os.environ["TOBOGGAND_TEST_TIMERS"] = "sweep=250ms,flow-spent=500ms"
 stage = adversary.Stage(BODIES)
 
 
@@ -192,7 +193,7 @@ def t_server_closes_first():
 
 
 def t_time_wait_is_translated_for_long():
-    """Eight seconds on: longer than a flow without deltas would be kept."""
+    """Two seconds on: longer than a flow without deltas would be kept."""
     plays = [(family, tier) for family in (4, 6) for tier in adversary.PORTS]
     open_ = []
     for family, tier in plays:
@@ -201,7 +202,7 @@ def t_time_wait_is_translated_for_long():
         last(c)
         time_wait(c)
         open_.append((s, c))
-    time.sleep(8)
+    time.sleep(2)
     for s, c in open_:
         with stage.told(s):
             c.send(flags="F.", seq=c.at - 1)

@@ -14,7 +14,8 @@ import talk
 BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300),
           "/ten": talk.content("ten", 13800)}
 HIT, OTHER, TEN = (talk.request(t) for t in ("/hit", "/other", "/ten"))
-BURIED_S = 8            # a flow that was reset is forgotten by then
+os.environ["TOBOGGAND_TEST_TIMERS"] = "sweep=250ms,flow-spent=500ms"
+BURIED_S = 2            # a flow that was reset is forgotten by then
 stage = adversary.Stage(BODIES)
 
 

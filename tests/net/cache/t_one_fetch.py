@@ -10,18 +10,21 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../lib"))
 import client                       # noqa: E402
+import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
 from origin import ask, reply  # noqa: E402
 from proxied import path, proxy, sleep_to_stale  # noqa: E402
 
+LOST_S = 4          # 15 in the product
 d = o = None
 
 
 def begin():
     global d, o
     o = origin.Origin()
-    d = proxy(o.url, workers=2, options=("--memory", "256M")).start()
+    with daemon.shortened(f"fetch-lost={LOST_S}s"):
+        d = proxy(o.url, workers=2, options=("--memory", "256M")).start()
 
 
 def end():
@@ -150,13 +153,13 @@ def t_a_slow_fetch_stays_the_only_one():
     head, body, ended = path(), path(), threading.Event()
 
     def late(c, r):
-        if not ended.wait(18):
+        if not ended.wait(LOST_S + 2):
             c.send(reply(200, b"late", "Cache-Control: max-age=60"))
 
     def drips(c, r):
-        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\nCache-Control: max-age=60\r\n\r\n")
-        for _ in range(18):
-            if not ended.wait(1):
+        c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nCache-Control: max-age=60\r\n\r\n")
+        for _ in range(12):
+            if not ended.wait((LOST_S + 2) / 12):
                 c.send(b"x")
 
     o.on(head, late)
@@ -169,7 +172,7 @@ def t_a_slow_fetch_stays_the_only_one():
     for t in threads:
         t.join()
     ended.set()
-    assert sorted(r.body for r in got) == [b"late"] * 8 + [b"x" * 18] * 8, got
+    assert sorted(r.body for r in got) == [b"late"] * 8 + [b"x" * 12] * 8, got
     assert fetched(head) == fetched(body) == 1, (fetched(head), fetched(body))
 
 

@@ -161,6 +161,15 @@ def t_every_bad_value_in_a_file_names_file_and_line():
             fails(2, [f"{path}:3", name, value[:100], accepted], "--config", path)
 
 
+def t_timers_can_be_shortened_alone():
+    """Those without a setting, by the environment, for tests: none becomes longer."""
+    for bad in ("drain=11s", "nothing=1s", "drain", "drain=x", "drain=1s,sweep=3s", ""):
+        with daemon.shortened(bad):
+            fails(2, [f'TOBOGGAND_TEST_TIMERS: "{bad}"'], *base())
+    with daemon.shortened("drain=10s,sweep=1ms"), daemon.Daemon("--tiers", "user") as d:
+        assert any("TOBOGGAND_TEST_TIMERS" in x for x in d.lines), d.lines
+
+
 def t_configurations_that_are_none():
     path = os.path.join(folder, "none.conf")
     for text in ("root", "root = ", "root = {", 'root "x"', "= 1", "}", "\0\1\2", "root = a\0b",

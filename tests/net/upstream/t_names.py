@@ -15,6 +15,8 @@ import ktap
 import names
 import origin
 
+os.environ["TOBOGGAND_TEST_TIMERS"] = \
+    "addresses-start=1s,addresses-missing=1s,addresses-again=2s"
 UP = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=%d\r\nContent-Length: 2\r\n\r\n%s"
 TWO = """host "one.test" {{ root = "{{root}}" default = on
 location "/up/" {{ upstream = "http://{0}:{1}" }} }}
