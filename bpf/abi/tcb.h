@@ -103,12 +103,13 @@ struct tbg_tcb {
 	__u16 own[3];		/* their destination address: the interface's own */
 	__u16 vlan;		/* VLAN tag of these frames, network order; 0: none */
 	__u8 fails;		/* HANDED: plain segments that the kernel has dropped */
-	__u8 tried;		/* HANDED: TBG_HAND_* of the last one; OPEN: TBG_TCB_COUNTED */
+	__u8 tried;		/* HANDED: TBG_HAND_* of the last one; OPEN: TBG_TCB_* */
 	struct tbg_exchange last;
 };
 
 #define TBG_HAND_PLAIN	0x01	/* the kernel has no reason to drop it */
 #define TBG_HAND_KNOWN	0x02	/* conntrack matched it to an established connection */
+#define TBG_TCB_XDP	0x40	/* the last reply left by XDP */
 #define TBG_TCB_COUNTED	0x80	/* counted among the connections of its client in tbg_crowds */
 
 /* A client in the counts of connections: the bits of its address that name it. */

@@ -13,24 +13,8 @@
 #include "flow.bpf.h"
 #include "maps.bpf.h"
 #include "path.bpf.h"
+#include "../wire/port.bpf.h"
 #include "../wire/socket.bpf.h"
-
-/*
- * Notes for XDP whether this device delivers CHECKSUM_PARTIAL: only virtual
- * devices do. Only SYNs show it, because GRO never merges them; merged
- * segments look the same.
- */
-static __always_inline void tbg_port_note(struct __sk_buff *skb)
-{
-	__u32 ifindex = skb->ifindex;
-	struct tbg_port *port;
-
-	if (!tbg_frame_partial(skb))
-		return;
-	port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
-	if (port && !port->partial)
-		port->partial = 1;
-}
 
 struct sk_buff___tracked {
 	unsigned long _nfct;

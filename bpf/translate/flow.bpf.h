@@ -31,19 +31,11 @@ static __always_inline __u32 tbg_flow_slack(const struct tbg_flow *f,
 	return f->last.owed && ahead > 0 ? ahead : 0;
 }
 
-/* Notes that the flow's last reply was sent by XDP and is lost or late. */
-static __always_inline void tbg_port_lost(struct tbg_port *port,
-					  const struct tbg_flow_key *key,
-					  const struct tbg_flow *f)
+/* Returns a number that identifies the flow's last reply, for tbg_port_lost(). */
+static __always_inline __u32 tbg_flow_reply(const struct tbg_flow *f,
+					    const struct tbg_flow_key *key)
 {
-	__u32 reply = (f->last.seq + (key->remote_port << 8 ^ f->slot)) | 1;
-
-	/* counts once, however often its client retransmits the request */
-	if (port->counted == reply)
-		return;
-	port->counted = reply;
-	__sync_fetch_and_add(&port->lost, 1);
-	port->tried_ms = 0;
+	return f->last.seq + (key->remote_port << 8 ^ f->slot);
 }
 
 /*

@@ -76,7 +76,7 @@ int tbg_take_back(struct __sk_buff *skb)
 		return ret;
 	port = f->way & TBG_WAY_XDP ? bpf_map_lookup_elem(&tbg_ports, &ifindex) : NULL;
 	if (port)
-		tbg_port_lost(port, &y.key, f);
+		tbg_port_lost(port, tbg_flow_reply(f, &y.key));
 	tbg_count(TBG_WHY_YIELD);
 	return ret;
 }

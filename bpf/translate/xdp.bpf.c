@@ -8,22 +8,7 @@
  */
 #define TBG_XDP
 #include "claim.bpf.h"
-
-#define TBG_PROOF_MS 1000	/* timeout of a reply that has to prove that XDP_TX works */
-
-/*
- * Whether the frame is for this host. TC knows it by skb->pkt_type; frames from a
- * driver in promiscuous mode or below a bridge may be for others.
- */
-static __always_inline bool tbg_port_is_meant(const struct tbg_port *port,
-					      struct xdp_md *frame)
-{
-	const __u16 *mac = (void *)(long)frame->data;
-
-	return (void *)(mac + 3) <= (void *)(long)frame->data_end &&
-	       !((mac[0] ^ port->mac[0]) | (mac[1] ^ port->mac[1]) |
-		 (mac[2] ^ port->mac[2]));
-}
+#include "../wire/port.bpf.h"
 
 /* Evaluates the flow's next segment for a reply that was sent here. */
 static __always_inline void tbg_port_learn(struct tbg_port *port,
@@ -38,20 +23,8 @@ static __always_inline void tbg_port_learn(struct tbg_port *port,
 		port->proven = 1;
 	} else if (p->payload_len && tbg_shows_loss(f, p) &&
 		   !tbg_is_doubled(f, p, now_ms)) {
-		tbg_port_lost(port, &p->key, f);
+		tbg_port_lost(port, tbg_flow_reply(f, &p->key));
 	}
-}
-
-/* Whether a reply may be sent now: one at a time on an unproven interface. */
-static __always_inline bool tbg_port_take(struct tbg_port *port, __u32 now_ms)
-{
-	__u32 was = port->tried_ms;
-
-	if (port->proven)
-		return true;
-	if (was && (__s32)(now_ms - was) < TBG_PROOF_MS)
-		return false;
-	return __sync_val_compare_and_swap(&port->tried_ms, was, now_ms | 1) == was;
 }
 
 /* Turns the frame into the reply. Returns 0: send it; or a why: the frame is unchanged. */
@@ -110,18 +83,6 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	if (why)
 		tbg_request_restore(frame, s);
 	return why;
-}
-
-/* Passes a request up; TC evaluates it again and counts its own why. */
-static __always_inline int tbg_xdp_leave(__u64 why)
-{
-	__u32 zero = 0;
-	struct tbg_stats *st = bpf_map_lookup_elem(&tbg_stats, &zero);
-
-	tbg_keep(why);
-	if (st && why < TBG_WHY_NR)
-		st->xdp_left[why]++;
-	return XDP_PASS;
 }
 
 SEC("xdp.frags")

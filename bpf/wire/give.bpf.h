@@ -128,7 +128,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 	bpf_spin_lock(&f->lock);
 	why = tbg_give_take(f, p, &g, now_ms);
 	bpf_spin_unlock(&f->lock);
-	why = why ?: tbg_claim(key, f, p, &s->reply, s->now_ns);
+	why = why ?: tbg_claim(key, f, p, &s->reply, s->now_ns, false);
 	if (why) {
 		tbg_count(TBG_WHY_GIVE_LATE);
 		return 0;

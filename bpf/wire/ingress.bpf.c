@@ -11,6 +11,7 @@
 #include "control.bpf.h"
 #include "fragment.bpf.h"
 #include "hit.bpf.h"
+#include "port.bpf.h"
 #include "synack.bpf.h"
 #include "way.bpf.h"
 
@@ -118,6 +119,7 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 {
 	int act;
 
+	tbg_port_note(skb);
 	if (f) {
 		act = tbg_on_shared(skb, s, key, f);
 		if (act != TBG_NOT_YET)

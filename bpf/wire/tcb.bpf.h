@@ -121,12 +121,12 @@ static __always_inline void tbg_due(const struct tbg_tcb_key *key)
 	bpf_map_update_elem(&tbg_dues, key, &one, BPF_ANY);
 }
 
-static __always_inline void tbg_tcb_key_of(struct __sk_buff *skb,
+static __always_inline void tbg_tcb_key_of(struct tbg_frame *frame,
 					   const struct tbg_knob *knob,
 					   const struct tbg_pkt *p,
 					   struct tbg_tcb_key *ret)
 {
-	__u32 ifindex = skb->ifindex, *vrf = NULL;
+	__u32 ifindex = tbg_frame_ifindex(frame), *vrf = NULL;
 
 	if (knob->vrfs)
 		vrf = bpf_map_lookup_elem(&tbg_vrfs, &ifindex);

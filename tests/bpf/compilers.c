@@ -118,9 +118,9 @@ KTAP_TEST(t_translate_loads)
 	LOADS(translate, 0);
 }
 
-KTAP_TEST(t_xdp_loads)
+KTAP_TEST(t_translate_xdp_loads)
 {
-	LOADS(xdp, 1);
+	LOADS(translate_xdp, 1);
 }
 
 KTAP_TEST(t_sock_loads)
@@ -155,6 +155,12 @@ KTAP_TEST(t_wire_loads)
 {
 	NEED("bpf_sk_assign_tcp_reqsk", "before Linux 6.9: no late sockets");
 	LOADS(wire, 2);
+}
+
+KTAP_TEST(t_wire_xdp_loads)
+{
+	NEED("bpf_sk_assign_tcp_reqsk", "before Linux 6.9: no late sockets");
+	LOADS(wire_xdp, 1);
 }
 
 KTAP_MAIN()

@@ -7,13 +7,13 @@
  */
 #include "peer.h"
 
-#include "bpf/xdp.skel.h"
+#include "bpf/translate_xdp.skel.h"
 
 #define LO 1			/* the interface of test runs */
 #define FRAME_ROOM 3520		/* space for a frame there, in one page */
 #define VERIFIED_MAX 500000	/* of at most a million */
 
-static struct tbg_xdp_bpf *xdp;
+static struct tbg_translate_xdp_bpf *xdp;
 
 static bool xdp_load(void)
 {
@@ -23,7 +23,7 @@ static bool xdp_load(void)
 		return true;
 	if (!load())
 		return false;
-	xdp = tbg_xdp_bpf__open();
+	xdp = tbg_translate_xdp_bpf__open();
 	if (!xdp)
 		return false;
 	bpf_object__for_each_map(map, bpf->obj) {
@@ -33,7 +33,7 @@ static bool xdp_load(void)
 		if (mine && !bpf_map__is_internal(map))
 			bpf_map__reuse_fd(mine, bpf_map__fd(map));
 	}
-	if (tbg_xdp_bpf__load(xdp))
+	if (tbg_translate_xdp_bpf__load(xdp))
 		return false;
 	publish("/a", 1, 7, 'a', 1000);
 	return true;

@@ -56,7 +56,7 @@ LATE_SOCKETS = os.environ.get("TBG_LATE", "")
 
 
 def _late_sockets() -> bool:
-    if LATE_SOCKETS == "off" or XDP or (TIERS and "wire" not in TIERS):
+    if LATE_SOCKETS == "off" or (TIERS and "wire" not in TIERS):
         return False
     with open("/proc/kallsyms", encoding="ascii") as f:
         return " bpf_sk_assign_tcp_reqsk\n" in f.read()

@@ -107,8 +107,8 @@ def no_late_sockets(d: daemon.Daemon) -> str | None:
     if ask(d, "status")["late_sockets"] is not None:
         return None
     with open("/proc/kallsyms", encoding="ascii") as f:
-        assert daemon.XDP or " bpf_sk_assign_tcp_reqsk\n" not in f.read(), d.lines
-    return "no late sockets: before Linux 6.9, or with XDP"
+        assert " bpf_sk_assign_tcp_reqsk\n" not in f.read(), d.lines
+    return "no late sockets: before Linux 6.9"
 
 
 def late(d: daemon.Daemon) -> Any:

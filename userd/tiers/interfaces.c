@@ -84,7 +84,8 @@ static void xdp_attach(struct tbg_interfaces *f, unsigned int nr)
 	int fd = 0;
 
 	if (!f->xdp)
-		fd = tbg_xdp_open(&f->xdp, f->obj, f->plan, why, sizeof(why));
+		fd = tbg_xdp_open(&f->xdp, f->obj, f->plan, f->translated, why,
+				  sizeof(why));
 	if (!fd)
 		fd = tbg_xdp_attach(f->xdp, i->ifindex, why, sizeof(why));
 	if (fd < 0) {

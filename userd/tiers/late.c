@@ -33,15 +33,13 @@ static bool has_conntrack(struct btf *kernel)
 	return ret;
 }
 
-void tbg_late_look(struct tbg_late *ret, bool wanted, const char *ifaces)
+void tbg_late_look(struct tbg_late *ret, bool wanted)
 {
 	struct btf *kernel;
 
 	*ret = (struct tbg_late){ 0 };
 	if (!wanted) {
 		strcpy(ret->why, "set by --late-sockets");
-	} else if (strstr(ifaces, ":xdp")) {
-		strcpy(ret->why, "XDP follows connections that have a socket");
 	} else if (!tbg_sysctl("/proc/sys/net/ipv4/tcp_syncookies", 0)) {
 		strcpy(ret->why, "net.ipv4.tcp_syncookies is 0");
 	} else {

@@ -15,7 +15,7 @@ struct tbg_late {
 	char why[160];		/* why they do not work, or are not used; or "" */
 };
 
-/* ifaces: as --wire names them. */
-void tbg_late_look(struct tbg_late *ret, bool wanted, const char *ifaces);
+/* wanted: --late-sockets is not off. */
+void tbg_late_look(struct tbg_late *ret, bool wanted);
 
 #endif

@@ -373,7 +373,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 		free(w);
 		return -ENOMEM;
 	}
-	tbg_late_look(&w->late, late_sockets, ifaces);
+	tbg_late_look(&w->late, late_sockets);
 	w->listeners_nr = nr < TBG_LISTENER_MAX ? nr : TBG_LISTENER_MAX;
 	memcpy(w->listeners, listeners, w->listeners_nr * sizeof(*listeners));
 	err = load(w, ret_msg, msg_len);

@@ -19,14 +19,17 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "bpf/xdp.skel.h"
+#include "bpf/translate_xdp.skel.h"
+#include "bpf/wire_xdp.skel.h"
 #include "tiers/maps.h"
 
 struct tbg_xdp {
-	struct tbg_xdp_bpf *bpf;
+	struct tbg_translate_xdp_bpf *translate;	/* one of these two */
+	struct tbg_wire_xdp_bpf *own;
+	int ports_fd, prog_fd;
 };
 
-/* All of wire's maps: flows and slots as well as the cache's. */
+/* All of wire's maps: its connections as well as the cache's. */
 static int share_all(struct bpf_object *obj, const struct bpf_object *wire)
 {
 	struct bpf_map *map;
@@ -43,20 +46,49 @@ static int share_all(struct bpf_object *obj, const struct bpf_object *wire)
 	return err;
 }
 
+/* Opens one of the two skeletons. */
+static struct bpf_object *open_either(struct tbg_xdp *x, bool translated,
+				      volatile uint32_t **ret_class_base)
+{
+	if (translated) {
+		x->translate = tbg_translate_xdp_bpf__open();
+		if (!x->translate)
+			return NULL;
+		*ret_class_base = x->translate->rodata->tbg_class_base;
+		return x->translate->obj;
+	}
+	x->own = tbg_wire_xdp_bpf__open();
+	if (!x->own)
+		return NULL;
+	*ret_class_base = x->own->rodata->tbg_class_base;
+	return x->own->obj;
+}
+
+static int load(struct tbg_xdp *x, const struct bpf_object *wire,
+		const struct tbg_plan *plan, bool translated)
+{
+	volatile uint32_t *class_base;
+	struct bpf_object *obj = open_either(x, translated, &class_base);
+	int err = obj ? tbg_maps_size(obj, class_base, plan) : -errno;
+
+	err = err ?: share_all(obj, wire);
+	if (!err)
+		err = translated ? tbg_translate_xdp_bpf__load(x->translate) :
+				   tbg_wire_xdp_bpf__load(x->own);
+	if (err)
+		return err;
+	x->ports_fd = bpf_object__find_map_fd_by_name(obj, "tbg_ports");
+	x->prog_fd = bpf_program__fd(bpf_object__find_program_by_name(obj, "tbg_xdp"));
+	return 0;
+}
+
 int tbg_xdp_open(struct tbg_xdp **ret, const struct bpf_object *wire,
-		 const struct tbg_plan *plan, char *ret_why, size_t why_len)
+		 const struct tbg_plan *plan, bool translated, char *ret_why, size_t why_len)
 {
 	libbpf_print_fn_t print = libbpf_set_print(NULL);
 	struct tbg_xdp *x = calloc(1, sizeof(*x));
-	int err = -ENOMEM;
+	int err = x ? load(x, wire, plan, translated) : -ENOMEM;
 
-	if (x) {
-		x->bpf = tbg_xdp_bpf__open();
-		err = x->bpf ? tbg_maps_size(x->bpf->obj,
-				x->bpf->rodata->tbg_class_base, plan) : -errno;
-		err = err ?: share_all(x->bpf->obj, wire);
-		err = err ?: tbg_xdp_bpf__load(x->bpf);
-	}
 	libbpf_set_print(print);
 	if (err) {
 		snprintf(ret_why, why_len, "this kernel does not load the program: %s",
@@ -114,19 +146,18 @@ static void mac_of(int ifindex, void *ret)
 int tbg_xdp_attach(struct tbg_xdp *x, int ifindex, char *ret_why, size_t why_len)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .flags = XDP_FLAGS_DRV_MODE);
-	int ports = bpf_map__fd(x->bpf->maps.tbg_ports), fd;
-	int prog = bpf_program__fd(x->bpf->progs.tbg_xdp);
 	struct tbg_port port = { 0 };
+	int fd;
 
 	if (is_bond(ifindex)) {
-		snprintf(ret_why, why_len, "a bond's programs run on its ports, which have no flows");
+		snprintf(ret_why, why_len, "a bond's programs run on its ports, which have no connections");
 		return -EOPNOTSUPP;
 	}
 	mac_of(ifindex, port.mac);
 	/* first, because without it the program answers nothing */
-	fd = bpf_map_update_elem(ports, &ifindex, &port, BPF_ANY);
+	fd = bpf_map_update_elem(x->ports_fd, &ifindex, &port, BPF_ANY);
 	if (!fd)
-		fd = bpf_link_create(prog, ifindex, BPF_XDP, &opts);
+		fd = bpf_link_create(x->prog_fd, ifindex, BPF_XDP, &opts);
 	if (fd == -EEXIST)	/* a generic XDP program */
 		fd = -EBUSY;
 	if (fd < 0) {
@@ -146,29 +177,27 @@ bool tbg_xdp_is_detached(int fd)
 
 void tbg_xdp_forget(struct tbg_xdp *x, int ifindex)
 {
-	bpf_map_delete_elem(bpf_map__fd(x->bpf->maps.tbg_ports), &ifindex);
+	bpf_map_delete_elem(x->ports_fd, &ifindex);
 }
 
 void tbg_xdp_follow(struct tbg_xdp *x, int ifindex)
 {
-	int ports = bpf_map__fd(x->bpf->maps.tbg_ports);
 	struct tbg_port port;
 	uint8_t mac[ETH_ALEN];
 
 	mac_of(ifindex, mac);
-	if (bpf_map_lookup_elem(ports, &ifindex, &port) ||
+	if (bpf_map_lookup_elem(x->ports_fd, &ifindex, &port) ||
 	    !memcmp(port.mac, mac, sizeof(mac)))
 		return;
 	memcpy(port.mac, mac, sizeof(mac));
-	bpf_map_update_elem(ports, &ifindex, &port, BPF_EXIST);
+	bpf_map_update_elem(x->ports_fd, &ifindex, &port, BPF_EXIST);
 }
 
 bool tbg_xdp_is_lost(const struct tbg_xdp *x, int ifindex)
 {
-	int ports = bpf_map__fd(x->bpf->maps.tbg_ports);
 	struct tbg_port port;
 
-	return !bpf_map_lookup_elem(ports, &ifindex, &port) &&
+	return !bpf_map_lookup_elem(x->ports_fd, &ifindex, &port) &&
 	       port.lost >= TBG_PORT_LOST;
 }
 
@@ -176,6 +205,7 @@ void tbg_xdp_close(struct tbg_xdp *x)
 {
 	if (!x)
 		return;
-	tbg_xdp_bpf__destroy(x->bpf);
+	tbg_translate_xdp_bpf__destroy(x->translate);
+	tbg_wire_xdp_bpf__destroy(x->own);
 	free(x);
 }

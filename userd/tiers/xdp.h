@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * XDP: wire's answers in the driver, on interfaces configured for it. Attached
- * natively by a link, so that it never outlives the daemon: flows with deltas
- * are kept by the TC programs. Used by wire.c alone.
+ * natively by a link, so that it never outlives the daemon: the TC programs keep
+ * the connections. Used by wire.c alone.
  */
 #ifndef TBG_USERD_TIERS_XDP_H
 #define TBG_USERD_TIERS_XDP_H
@@ -16,11 +16,11 @@ struct bpf_object;
 struct tbg_xdp;
 
 /*
- * Loads the program with the maps of wire's object. On error returns
- * negative errno, and a message for the operator in ret_why.
+ * Loads the program with the maps of wire's object; translated: which translates. On
+ * error returns negative errno, and a message for the operator in ret_why.
  */
 int tbg_xdp_open(struct tbg_xdp **ret, const struct bpf_object *wire,
-		 const struct tbg_plan *plan, char *ret_why, size_t why_len);
+		 const struct tbg_plan *plan, bool translated, char *ret_why, size_t why_len);
 
 /*
  * Returns the link's descriptor: closing it detaches. Or negative errno, with

@@ -48,9 +48,9 @@ def begin():
     if not tier["on"]:
         end()
         raise ktap.Skip(daemon.why_off("wire", tier["why"]))
-    if daemon.XDP or late() is None:
+    if late() is None:
         end()
-        raise ktap.Skip("no late sockets: before Linux 6.9, or with XDP")
+        raise ktap.Skip("no late sockets: before Linux 6.9")
     st = rawtcp.Station(n, n.links[0])
     for target in BODIES:
         with talk.Connection(n.client.connect((n.links[0].server4, WIRE))) as c:

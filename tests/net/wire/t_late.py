@@ -40,9 +40,6 @@ def begin():
     if not tier["on"]:
         end()
         raise ktap.Skip(daemon.why_off("wire", tier["why"]))
-    if daemon.XDP:
-        end()
-        raise ktap.Skip("XDP follows connections that have a socket")
     if talk.ask(d, "status")["late_sockets"] is None:
         why = f"no late sockets: {d.lines}"
         end()

@@ -128,6 +128,51 @@ def t_hits_by_xdp():
             assert talk.hits(d) - wire >= by_xdp() - before >= ROUNDS
 
 
+def t_hits_on_a_connection_without_a_socket():
+    """XDP and TC answer in turn on it, and it is handed over like any other."""
+    if not daemon.LATE:
+        raise ktap.Skip("no late sockets: before Linux 6.9")
+    link = n.links[0]
+    target, body = proven(link.server4)
+    large, large_body = fresh(9000)
+    with connection(link.server4) as c:
+        c.get(large)
+    with n.clean(PORT), connection(link.server4) as c:
+        before, handed = by_xdp(), talk.ask(d, "status")["late_sockets"]["handed"]
+        for _ in range(3):
+            assert c.get(target, LONG).body == body
+            assert c.get(large, LONG).body == large_body
+        assert by_xdp() >= before + 2, left()
+        own = c.s.getsockname()[1]
+        assert not [x for x in n.server.sockets(PORT) if x[1] == own]
+        miss, miss_body = fresh(400)
+        assert c.get(miss, LONG).body == miss_body
+        assert [x for x in n.server.sockets(PORT) if x[1] == own]
+        assert talk.ask(d, "status")["late_sockets"]["handed"] > handed
+        assert c.get(target, LONG).body == body
+
+
+def t_http_1_0_and_a_close():
+    """The Connection line is in the reply of XDP, too; what ends a connection is TC's."""
+    target, body = proven(n.links[0].server4)
+    for version, want in (("HTTP/1.0", "keep-alive"), ("HTTP/1.1", "close")):
+        data = talk.request(target, LONG, f"Connection: {want}", version=version)
+
+        def once(c, data=data, want=want):
+            c.send(data)
+            r = c.response()
+            assert (r.status, r.body, r.fields.get("Connection")) == (200, body, want), r
+
+        if want == "close":
+            before = by_xdp()
+            with connection(n.links[0].server4) as c:
+                once(c)
+                assert c.ended()
+            assert by_xdp() == before
+        elif daemon.LATE:
+            until_xdp(n.links[0].server4, 3, once)
+
+
 def t_same_bytes_as_tc():
     """GET, HEAD, 304: of XDP, of TC on another interface, and of TC on this one."""
     target, _ = proven(n.links[0].server4)

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Decides whether wire may answer a request on its connection, finds the reply and claims
+ * the sequence numbers; for both hooks.
+ */
+#ifndef TBG_WIRE_CLAIM_BPF_H
+#define TBG_WIRE_CLAIM_BPF_H
+
+#include "answer.bpf.h"
+#include "crowd.bpf.h"
+
+/*
+ * Returns 0 if the connection allows wire to answer a request at its next byte, else a
+ * reason.
+ */
+static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
+				       const struct tbg_tcb *f,
+				       const struct tbg_pkt *p)
+{
+	if (p->odd)
+		return TBG_WHY_IP_ODD;
+	if (p->ce || p->ae || (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK)
+		return TBG_WHY_FLAGS;
+	if (f->flags & TBG_TCB_LOSSY)
+		return TBG_WHY_LEFT;
+	if (!knob->answer)
+		return TBG_WHY_OFF;
+	if (!tbg_is_plain(f, p))
+		return TBG_WHY_TCP_ODD;
+	if (p->ack != f->snd_nxt)
+		return TBG_WHY_UNACKED;
+	if (p->payload_len > TBG_REQ_MAX)
+		return TBG_WHY_GRAMMAR;
+	return 0;
+}
+
+/*
+ * Claims the exchange: checks under the lock once more that nothing is outstanding, and
+ * advances the sequence numbers. xdp: the reply leaves there. Returns 0 or a reason.
+ */
+static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_tcb *f,
+				     const struct tbg_pkt *p, struct tbg_reply *r, __u64 now_ns,
+				     bool xdp)
+{
+	__u32 now_ms = now_ns / 1000000;
+	bool left = false;
+	int why = 0;
+
+	bpf_spin_lock(&f->lock);
+	if (f->state != TBG_TCB_OPEN || p->seq != f->rcv_nxt || p->ack != f->snd_nxt)
+		why = TBG_WHY_RACE;
+	if (!why) {
+		tbg_reply_flow(r, f, now_ms);
+		r->may_fragment = !(f->flags & TBG_TCB_DF);
+		r->first_seq = p->ack;
+		r->acks[0] = p->seq;
+		r->acks[1] = p->seq + p->payload_len;
+		r->tsecr = p->tsval;
+		f->tsrecent = p->tsval;
+		f->rcv_nxt += p->payload_len;
+		f->snd_nxt += tbg_reply_total(r);
+		f->acked = p->ack;
+		f->seen_ms = now_ms;
+		f->last.req_seq = p->seq;
+		f->last.req_len = p->payload_len;
+		f->last.seq = p->ack;
+		f->last.len = tbg_reply_total(r);
+		f->last.blob = r->blob;
+		f->last.gen = r->gen;
+		f->last.date_s = r->date_s;
+		f->last.part = r->part_id | r->persist << 8;
+		f->last.seg = r->seg + r->line_len;
+		f->resent = TBG_FRESH;
+		f->repeat_ms = now_ms;
+		f->tries = 0;
+		f->dups = 0;
+		f->answers++;
+		f->tried = (f->tried & ~TBG_TCB_XDP) | (xdp ? TBG_TCB_XDP : 0);
+		if (r->persist == TBG_PERSIST_NOT) {
+			f->state = TBG_TCB_FIN_WAIT;
+			left = tbg_crowd_left(f);
+			r->more = TBG_TCP_FIN;
+		}
+	}
+	bpf_spin_unlock(&f->lock);
+	if (left)
+		tbg_crowd_leave(key);
+	return why;
+}
+
+/*
+ * As tbg_find(), and chooses the Connection line of the reply. The slot may hold
+ * another response by now; this is detected when the reply is written.
+ */
+static __always_inline int tbg_hit_find(struct tbg_scratch *s, __u32 len)
+{
+	int why = tbg_find(s, len);
+	struct tbg_blob *blob;
+
+	if (why)
+		return why;
+	blob = tbg_blob_get(s->reply.blob);
+	if (!blob)
+		return TBG_WHY_BLOB;
+	tbg_reply_persist(&s->reply, blob, tbg_request_persist(s->req.flags));
+	return 0;
+}
+
+#endif
