@@ -104,6 +104,9 @@ struct tbg_tcb {
 	__u16 vlan;		/* VLAN tag of these frames, network order; 0: none */
 	__u8 fails;		/* HANDED: plain segments that the kernel has dropped */
 	__u8 tried;		/* HANDED: TBG_HAND_* of the last one; OPEN: TBG_TCB_* */
+	/* Written by the daemon alone, for the next give-back; see tbg_tcb_take(). */
+	__u16 given_at;		/* answers at the last give-back, low bits; 0: none */
+	__u16 unpaid;		/* give-backs in a row that did not pay */
 	struct tbg_exchange last;
 };
 
@@ -178,7 +181,7 @@ static inline __attribute__((always_inline, unused)) __u32 tbg_due_ms(__u32 trie
 #define TBG_ASTRAY_MS	3000
 
 _Static_assert(sizeof(struct tbg_tcb_key) == 40, "abi");
-_Static_assert(sizeof(struct tbg_tcb) == 88 + 32, "abi");
+_Static_assert(sizeof(struct tbg_tcb) == 92 + 32, "abi");
 _Static_assert(sizeof(struct tbg_offer_key) == 24, "abi");
 _Static_assert(sizeof(struct tbg_offer) == 12, "abi");
 

@@ -3,6 +3,7 @@
  * When a connection is given back to wire (userd/tiers/tcb.c), and how often a refusal
  * by wire costs a system call. The programs and maps of BPF are fakes.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,6 +20,7 @@
 static struct {
 	bool knows, takes;		/* wire has the answer; it takes the connection */
 	unsigned int asked, given;	/* calls of the program */
+	const struct tbg_tcb *handed;	/* the only connection in the map, or NULL */
 } it;
 
 int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
@@ -35,10 +37,13 @@ int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
 	return 0;
 }
 
-/* All maps are empty: the connection is forgotten, and nothing is unsent. */
+/* Without a connection all maps are empty: it is forgotten, and nothing is unsent. */
 int bpf_map_lookup_elem(int fd, const void *key, void *value)
 {
-	return -ENOENT;
+	if (!it.handed)
+		return -ENOENT;
+	memcpy(value, it.handed, sizeof(*it.handed));
+	return 0;
 }
 
 int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
@@ -124,12 +129,12 @@ KTAP_TEST(t_a_connection_of_misses_is_asked_rarely)
 	struct tbg_taken k = {};
 
 	begin(false, true);
-	requests(&k, 3200, 3);
+	requests(&k, 12800, 3);
 	KTAP_CHECK(it.asked > 90 && it.asked < 120);
 	KTAP_CHECK(it.given == 0);
 	/* and yet it is given back once all its requests are hits */
 	it.knows = true;
-	KTAP_CHECK(requests(&k, 34, 3) > 0);
+	KTAP_CHECK(requests(&k, 130, 3) > 0);
 }
 
 KTAP_TEST(t_replies_that_are_too_long_are_given_rarely)
@@ -137,9 +142,52 @@ KTAP_TEST(t_replies_that_are_too_long_are_given_rarely)
 	struct tbg_taken k = {};
 
 	begin(true, false);
-	requests(&k, 3400, 3);
+	requests(&k, 13100, 3);
 	KTAP_CHECK(it.given > 90 && it.given < 120);
 	KTAP_CHECK(it.asked < 4 * it.given);
+}
+
+/* Hands the connection of *k over after `stay` answers of wire, and takes it. */
+static void hand_over(struct tbg_taken *k, unsigned int stay)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	static const struct tbg_tcbs none;
+	struct tbg_tcb tcb = k->tcb;
+
+	/* as a give-back leaves them to wire */
+	tcb.given_at = tcb.answers;
+	tcb.answers += stay;
+	tcb.state = TBG_TCB_HANDED;
+	it.handed = &tcb;
+	KTAP_CHECK(!connect(fd, (void *)&to, sizeof(to)));
+	KTAP_CHECK(!tbg_tcb_take(&none, fd, k));
+	it.handed = NULL;
+	close(fd);
+}
+
+KTAP_TEST(t_give_backs_that_do_not_pay_need_more_requests)
+{
+	struct tbg_taken k = {};
+
+	begin(true, true);
+	/* its first hand-over, which follows no give-back, is no sign */
+	hand_over(&k, 0);
+	KTAP_CHECK(requests(&k, 100, 3) == 3);
+	k.tcb.answers = 4;
+	for (unsigned int n = 6; n <= 96; n *= 2) {
+		hand_over(&k, 1);
+		KTAP_CHECK(requests(&k, 200, 3) == n);
+	}
+	hand_over(&k, 11);
+	KTAP_CHECK(requests(&k, 200, 3) == 96);
+	/* 12 answers pay */
+	hand_over(&k, 12);
+	KTAP_CHECK(requests(&k, 200, 3) == 48);
+	for (int i = 0; i < 6; i++)
+		hand_over(&k, 30);
+	KTAP_CHECK(requests(&k, 200, 3) == 3);
 }
 
 KTAP_MAIN()
