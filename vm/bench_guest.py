@@ -24,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../tools/bench")]
 
 import fileset                  # noqa: E402
-from bench_rows import MISSES, PAGE, ROWS, SIZES     # noqa: E402
+from bench_rows import MISSES, MIXED, PAGE, ROWS, SIZES     # noqa: E402
 from lab import Lab             # noqa: E402
 from loads import Loop          # noqa: E402
 from messages import Problem    # noqa: E402
@@ -69,6 +69,10 @@ def target(lab: Lab, server: Any, row: Any, source: str) -> tuple:
         software = server.pages().software
         path, size, crc = fileset.Pages(software, source[:-1] + "1").row(1, "get", *PAGE)[1:4]
         return Target([(1, path, size, int(crc, 16))], path, 200, [], None)
+    if row.size == "mixed":
+        rows = [(1, path, size, fileset.crc(SIZES[MIXED[0]][0], size))
+                for path, size in map(SIZES.get, MIXED)]
+        return Target(rows, rows[0][1], 200, [], None)
     path, size = SIZES[row.size]
     of = re.sub("%31", "1", path)
     if row.status == 304:
@@ -126,7 +130,7 @@ def measure(lab: Lab, server: Any, row: Any) -> tuple[list, dict]:
     ret = count(lab, server, row, asked, source), between(before, stats(server))
     settle(lab, server, *check, limit_s=30)
     by_tier = ret[1].get("hits", {})
-    if row.server in TIERS and row.size not in ("pass", "miss") and \
+    if row.server in TIERS and row.size not in ("pass", "mixed", "miss") and \
        by_tier.get(row.server, 0) < TIER_LEAST * sum(by_tier.values()):
         raise Problem(f"answered by others than {row.server}: {by_tier}")
     return ret
