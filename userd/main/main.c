@@ -210,6 +210,11 @@ static void on_wire_news(void *arg, uint32_t events)
 	tbg_wire_news(s->wire, tbg_mono_ns());
 }
 
+static void on_routes(void *wire, uint32_t events)
+{
+	tbg_wire_routes(wire, tbg_mono_ns());
+}
+
 static void on_second(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
@@ -276,12 +281,14 @@ static void on_signal(void *arg, uint32_t events)
 	}
 }
 
-/* Continues a reload; while draining, returns when workers and clients have ended. */
+/* Continues a reload, reads changed routes; returns when workers and clients have ended. */
 static void on_step(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
 
 	tbg_reload_tick(t->reload);
+	if (t->s.wire)
+		tbg_wire_routes(t->s.wire, now_ns);
 	if (t->stops && t->s.wire)
 		tbg_wire_drain(t->s.wire);
 	if (t->stops && atomic_load(&t->threads_ended) == t->threads_nr)
@@ -314,6 +321,9 @@ static int loop_fill(struct start *t)
 	if (s->wire && tbg_wire_news_fd(s->wire) >= 0)
 		err = err ?: tbg_loop_add(s->loop, tbg_wire_news_fd(s->wire), EPOLLIN,
 					  on_wire_news, s);
+	if (s->wire && tbg_wire_routes_fd(s->wire) >= 0)
+		err = err ?: tbg_loop_add(s->loop, tbg_wire_routes_fd(s->wire), EPOLLIN,
+					  on_routes, s->wire);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t);
 	return err ?: tbg_loop_every(s->loop, 20, on_step, t);

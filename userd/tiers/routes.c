@@ -11,13 +11,31 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <bpf/bpf.h>
 
 #include "abi/tcb.h"
+#include "os/clock.h"
 #include "os/sysctl.h"
 #include "tiers/links.h"
 #include "tiers/netlink.h"
+
+/*
+ * Pause after a reading: a multiple of its processor time, and at least. While a table of
+ * a million routes is being loaded, each change would mean to read all of it.
+ */
+#define PAUSE_FACTOR	20
+#define PAUSE_LEAST_NS	(10 * 1000000ull)
+
+/* Processor time of this thread; never 0. */
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec + 1;
+}
 
 static void leave(struct tbg_routes *r, enum tbg_routes_left left, const char *what)
 {
@@ -202,9 +220,23 @@ static void offers_ask(struct tbg_routes *r)
 	}
 }
 
+int tbg_routes_fd(const struct tbg_routes *r)
+{
+	return r->news ? mnl_socket_get_fd(r->news) : -1;
+}
+
+bool tbg_routes_due(struct tbg_routes *r, uint64_t now_ns)
+{
+	/* always drained: else the descriptor would stay readable */
+	if (r->news && tbg_netlink_drain(r->news))
+		r->again = true;
+	return r->again && now_ns >= r->next_ns;
+}
+
 void tbg_routes_look(struct tbg_routes *r)
 {
 	struct tbg_routes was = *r;
+	bool changed;
 
 	r->offers[0] = tbg_sysctl("/proc/sys/net/ipv4/tcp_window_scaling", 1);
 	r->offers[1] = tbg_sysctl("/proc/sys/net/ipv4/tcp_sack", 1);
@@ -213,10 +245,14 @@ void tbg_routes_look(struct tbg_routes *r)
 	r->challenge_ms = tbg_sysctl("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
 	r->ttl = tbg_sysctl("/proc/sys/net/ipv4/ip_default_ttl", 64);
 	r->hops = tbg_sysctl("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
-	if (r->news && !tbg_netlink_drain(r->news) && !r->again && was.ttl == r->ttl &&
-	    was.hops == r->hops && !memcmp(was.offers, r->offers, sizeof(was.offers)))
+	changed = was.ttl != r->ttl || was.hops != r->hops ||
+		  memcmp(was.offers, r->offers, sizeof(was.offers));
+	if (!r->news)
+		r->again = true;
+	if (!tbg_routes_due(r, tbg_mono_ns()) && !changed)
 		return;
 	r->again = false;
+	r->began_ns = cpu_ns();
 	r->linked = true;
 	routes_ask(r);
 	rules_ask(r);
@@ -240,6 +276,7 @@ void tbg_routes_open(struct tbg_routes *ret)
 	}
 	/* a TTL is never 0: routes are read for the first time */
 	tbg_routes_look(ret);
+	ret->began_ns = 0;		/* much is done before they are set */
 }
 
 void tbg_routes_close(struct tbg_routes *r)
@@ -317,6 +354,17 @@ static int links_set(struct tbg_routes *r, const struct tbg_route_maps *m)
 	return err;
 }
 
+/* After the maps were updated, which takes most of the time. */
+static void pause_begin(struct tbg_routes *r)
+{
+	uint64_t pause_ns = PAUSE_FACTOR * (cpu_ns() - r->began_ns);
+
+	if (r->began_ns)
+		r->next_ns = tbg_mono_ns() +
+			     (pause_ns > PAUSE_LEAST_NS ? pause_ns : PAUSE_LEAST_NS);
+	r->began_ns = 0;
+}
+
 void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const int *below,
 		    unsigned int nr)
 {
@@ -328,6 +376,7 @@ void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const 
 	if (!err && (moved || r->linked))
 		err = links_set(r, m);
 	r->linked = err;
+	pause_begin(r);
 	if (!err)
 		return;
 	r->again = true;

@@ -24,7 +24,9 @@ struct mnl_socket;
 
 struct tbg_routes {
 	struct mnl_socket *news;	/* notifications of changes; NULL: read each time */
-	bool again;		/* read the next time in any case */
+	bool again;		/* something has changed since they were read */
+	uint64_t began_ns;	/* CPU time at the start of the reading in progress; or 0 */
+	uint64_t next_ns;	/* no reading before */
 	bool linked;		/* the stacking in the maps may be outdated */
 	struct tbg_ways ways;
 	int below[TBG_IFACES_MAX];	/* interfaces that the maps were made for */
@@ -44,10 +46,16 @@ void tbg_routes_open(struct tbg_routes *ret);
 void tbg_routes_close(struct tbg_routes *r);
 
 /*
- * Reads sysctls, and routes if any has changed (there may be a million). If that fails,
+ * Reads sysctls, and routes if any has changed and it is time for that. If that fails,
  * everything is left to the kernel.
  */
 void tbg_routes_look(struct tbg_routes *r);
+
+/* Readable when a route has changed; -1: there is none. */
+int tbg_routes_fd(const struct tbg_routes *r);
+
+/* Whether routes have changed and it is time to read them. */
+bool tbg_routes_due(struct tbg_routes *r, uint64_t now_ns);
 
 struct tbg_route_maps {
 	int ways_fd, aboves_fd, vrfs_fd;
@@ -55,7 +63,7 @@ struct tbg_route_maps {
 
 /*
  * Updates the maps from what was read last. below: the interfaces with our programs. If
- * that fails, everything is left to the kernel.
+ * that fails, everything is left to the kernel. Called after each tbg_routes_look().
  */
 void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const int *below,
 		    unsigned int nr);

@@ -23,6 +23,7 @@ void tbg_ways_begin(struct tbg_ways *w)
 {
 	w->nr = 0;
 	w->read = true;
+	w->more = false;
 }
 
 void tbg_ways_close(struct tbg_ways *w)
@@ -141,7 +142,8 @@ const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h)
 		return "is for one TOS alone";
 	if (!key_of(h, &e.key))
 		return "cannot be read";
-	if (w->nr == TBG_WAYS_MAX)
+	w->more |= w->nr == TBG_WAYS_MAX;
+	if (w->more)
 		return "is beyond the 65536th";
 	at = entry_new(w);
 	if (!at)
@@ -183,6 +185,18 @@ static void join(struct tbg_ways *w)
 	w->nr = nr;
 }
 
+/* Empties the map after an error, so that it has no entry that is not in *w. */
+static int give_up(struct tbg_ways *w, int map_fd, int err)
+{
+	for (unsigned int i = 0; i < w->set_nr; i++)
+		bpf_map_delete_elem(map_fd, &w->set[i].key);
+	for (unsigned int i = 0; i < w->nr; i++)
+		bpf_map_delete_elem(map_fd, &w->at[i].key);
+	w->set_nr = 0;
+	w->read = false;
+	return err;
+}
+
 /*
  * Adds new entries first: an address may lack its entry for a moment, but never has a
  * wrong one.
@@ -191,7 +205,7 @@ int tbg_ways_set(struct tbg_ways *w, int map_fd)
 {
 	const struct tbg_way_entry *old = w->set, *end = w->set + w->set_nr, *e;
 
-	if (!w->read)
+	if (!w->read || w->more)
 		return 0;
 	join(w);
 	for (e = w->at; e < w->at + w->nr; e++) {
@@ -201,7 +215,7 @@ int tbg_ways_set(struct tbg_ways *w, int map_fd)
 		    !memcmp(&old++->way, &e->way, sizeof(e->way)))
 			continue;
 		if (bpf_map_update_elem(map_fd, &e->key, &e->way, BPF_ANY))
-			return -errno;
+			return give_up(w, map_fd, -errno);
 	}
 	for (; old < end; old++)
 		bpf_map_delete_elem(map_fd, &old->key);

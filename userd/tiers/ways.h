@@ -28,6 +28,7 @@ struct tbg_ways {
 	struct tbg_way_entry *set;	/* in the map: ordered by key */
 	unsigned int set_nr, set_room;
 	bool read;			/* read again since the map was last set */
+	bool more;			/* more than the map holds: it stays as it is */
 };
 
 /* Before routes are read, and before each further attempt. */

@@ -42,8 +42,7 @@
 
 TBG_DIRECT_OPEN(translate)
 
-/* Short, so that the advice after it fits. */
-#define LOAD_LOG_LEN 96
+#define LOAD_LOG_LEN 96	/* short, so that the advice after it fits */
 #define STUCK_MAX 64	/* connections added to conntrack at a time */
 
 struct tbg_wire {
@@ -606,6 +605,17 @@ void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 		births_look(w);		/* for example of VRFs */
 	if (w->own && w->births.filters)
 		stuck_help(w);
+}
+
+int tbg_wire_routes_fd(const struct tbg_wire *w)
+{
+	return w->own ? tbg_routes_fd(&w->routes) : -1;
+}
+
+void tbg_wire_routes(struct tbg_wire *w, uint64_t now_ns)
+{
+	if (w->own && tbg_routes_due(&w->routes, now_ns))
+		births_look(w);
 }
 
 void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN])

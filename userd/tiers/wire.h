@@ -121,6 +121,13 @@ int tbg_wire_news_fd(const struct tbg_wire *w);
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns);
 
 /*
+ * The same for routes to clients, with late sockets. While many routes change, they are
+ * read more rarely.
+ */
+int tbg_wire_routes_fd(const struct tbg_wire *w);
+void tbg_wire_routes(struct tbg_wire *w, uint64_t now_ns);
+
+/*
  * "", or a sentence: wire is attached but follows no connection, and the likely
  * reason. Control thread; raises CAP_NET_ADMIN.
  */

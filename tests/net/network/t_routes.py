@@ -9,11 +9,14 @@ import contextlib
 import itertools
 import os
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import client
 import daemon
 import ktap
+import limits
 import net
 import rawtcp
 import talk
@@ -234,6 +237,7 @@ def settled():
     """The daemon has looked at settings and routes since, as it does when an address is new."""
     for what in ("add", "del"):
         n.server.run("ip", "address", what, "10.99.99.99/32", "dev", "lo")
+        time.sleep(0.03 * client.SLOW)      # it may have read routes a moment ago
         for _ in range(3):      # whatever it reads first, in one of these turns
             talk.ask(d, "status")
 
@@ -423,6 +427,48 @@ def t_ways_that_cannot_be_told_are_the_kernel_s():
         finally:
             assert other.stop() == 0, other.lines
     assert late()["syns"] == "wire", late()
+    net.until(lambda: get(d, WIRE) == "wire", "it is never wire's again")
+
+
+def t_a_new_route_is_known_at_once():
+    """The first connection after it is wire's. Before, a packet from there finds no way back."""
+    own, nr = "10.200.0.1", 12
+    n.client.run("ip", "address", "add", f"{own}/32", "dev", n.links[0].name)
+
+    def first_tier():
+        time.sleep(0.1)         # so that no other reading is near
+        with moved(n.server, own, n.links[0], n.links[0].client4):
+            time.sleep(0.02 * client.SLOW)
+            with talk.Connection(n.client.connect((n.links[0].server4, WIRE), (own, 0))) as c:
+                return c.get("/hit").tier
+
+    try:
+        # on a busy machine the daemon may have to wait for a processor
+        net.until(lambda: [first_tier() for _ in range(nr)].count("wire") >= nr // 2,
+                  "it is never known that soon")
+    finally:
+        n.client.run("ip", "address", "del", f"{own}/32", "dev", n.links[0].name)
+
+
+def t_a_table_that_is_being_loaded_takes_little_time():
+    """Each route is a change, and to read them all after each would take a core."""
+    nr = 100000 // (20 if client.IN_VM else 1)
+    link = n.links[0]
+    with tempfile.NamedTemporaryFile("w") as f:
+        for i in range(nr):
+            f.write(f"route add 11.{i >> 16}.{i >> 8 & 255}.{i & 255}/32 via {link.client4} "
+                    f"dev {link.name}\n")
+        f.flush()
+        before, begun = limits.ticks(d), time.monotonic()
+        try:
+            n.server.run("ip", "-batch", f.name, timeout=client.WAIT_S * 5)
+            took_s, cpu_s = time.monotonic() - begun, limits.ticks(d) - before
+            ktap.note(f"{nr} routes in {took_s:.2f} s, and {cpu_s:.2f} s of the daemon")
+            assert cpu_s < 0.5 + took_s / 3, (took_s, cpu_s)
+            if nr > 65536:
+                net.until(lambda: "beyond the 65536th" in late()["syns_why"], "they are read")
+        finally:
+            n.server.run("ip", "route", "flush", "root", "11.0.0.0/8", timeout=client.WAIT_S * 5)
     net.until(lambda: get(d, WIRE) == "wire", "it is never wire's again")
 
 
