@@ -205,6 +205,27 @@ static __always_inline void tbg_hand_tell(const struct tbg_tcb_key *key)
 	bpf_map_update_elem(&tbg_stuck, key, &one, BPF_ANY);
 }
 
+/* The kernel makes the socket of the segment in p: the connection is no longer wire's. */
+static __always_inline void tbg_hand_done(const struct tbg_pkt *p, const struct tbg_tcb_key *key,
+					  struct tbg_tcb *f, __u8 tried, __u32 now_ms)
+{
+	bool left;
+
+	bpf_spin_lock(&f->lock);
+	f->state = TBG_TCB_HANDED;
+	f->flags &= ~TBG_TCB_HELD;
+	f->seen_ms = now_ms;
+	f->acked = tbg_seq_max(f->acked, p->ack);
+	left = tbg_crowd_left(f);
+	f->tried = tried;
+	bpf_spin_unlock(&f->lock);
+	if (left)
+		tbg_crowd_leave(key);
+	/* the socket acknowledges the request: the client does not repeat it */
+	if (p->ack != f->snd_nxt)
+		tbg_due(key);
+}
+
 /*
  * Hands the connection over with the segment in p, which begins with the client's next
  * byte. Returns a TC action or TBG_HAND_*. There may be a socket already, made by this
@@ -218,7 +239,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
 	__u32 now_ms = tbg_now_ms();
-	bool held, first, stays, left;
+	bool held, first, stays;
 	__u8 tried = tbg_is_plain(f, p) && !p->odd ? TBG_HAND_PLAIN : 0;
 	int err = -1;
 
@@ -261,19 +282,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		tbg_count(TBG_WHY_HAND_FAIL);
 		return TC_ACT_SHOT;
 	}
-	bpf_spin_lock(&f->lock);
-	f->state = TBG_TCB_HANDED;
-	f->flags &= ~TBG_TCB_HELD;
-	f->seen_ms = now_ms;
-	f->acked = tbg_seq_max(f->acked, p->ack);
-	left = tbg_crowd_left(f);
-	f->tried = tried;
-	bpf_spin_unlock(&f->lock);
-	if (left)
-		tbg_crowd_leave(key);
-	/* the socket acknowledges the request: the client does not repeat it */
-	if (p->ack != f->snd_nxt)
-		tbg_due(key);
+	tbg_hand_done(p, key, f, tried, now_ms);
 	if (first)
 		tbg_stat(handed);
 	return TBG_PASS;

@@ -233,6 +233,34 @@ static __attribute__((noinline)) int tbg_ingress_cut(struct __sk_buff *skb,
 	return ours ? TC_ACT_SHOT : TBG_PASS;
 }
 
+/*
+ * A segment for which tbg_answer has not run. Returns a TC action, or TBG_NOT_YET: it is
+ * tbg_answer's after all.
+ */
+static __always_inline int tbg_ingress_control(struct __sk_buff *skb, struct tbg_scratch *s,
+					       const struct tbg_knob *knob,
+					       const struct tbg_tcb_key *key, struct tbg_tcb *f)
+{
+	struct tbg_pkt *p = &s->pkt;
+	int act;
+
+	if (!f && !p->payload_len) {
+		act = tbg_ingress_new(skb, s, knob, key);
+		if (act != TBG_NOT_YET)
+			return act;
+		f = bpf_map_lookup_elem(&tbg_tcbs, key);
+		if (!f)
+			return TC_ACT_SHOT;
+	}
+	/* a segment without ACK is no request, whatever payload it has */
+	if (p->payload_len &&
+	    (!f || (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK))
+		return TBG_NOT_YET;
+	act = tbg_on_shared(skb, s, key, f);
+	/* a fragment may end right after the TCP header */
+	return act == TBG_NOT_YET && !p->frag ? tbg_control(skb, s, key, f) : act;
+}
+
 SEC("tc")
 int tbg_ingress(struct __sk_buff *skb)
 {
@@ -282,29 +310,35 @@ int tbg_ingress(struct __sk_buff *skb)
 	}
 	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_SYN)
 		return tbg_ingress_syn(skb, s, knob, &key, f);
-	if (!f && !p->payload_len) {
-		act = tbg_ingress_new(skb, s, knob, &key);
-		if (act != TBG_NOT_YET)
-			return act;
-		f = bpf_map_lookup_elem(&tbg_tcbs, &key);
-		if (!f)
-			return TC_ACT_SHOT;
-	}
-	/* a segment without ACK is no request, whatever payload it has */
-	if (!p->payload_len ||
-	    (f && (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) != TBG_TCP_ACK)) {
-		act = tbg_on_shared(skb, s, &key, f);
-		/* a fragment may end right after the TCP header */
-		if (act == TBG_NOT_YET && !p->frag)
-			act = tbg_control(skb, s, &key, f);
-		if (act != TBG_NOT_YET)
-			return act;
-	}
+	act = tbg_ingress_control(skb, s, knob, &key, f);
+	if (act != TBG_NOT_YET)
+		return act;
 	bpf_tail_call(skb, &tbg_tail, 0);
 	/* the daemon and its listener are gone: the stack resets the connection */
 	tbg_tcb_forget(&key);
 	tbg_count(TBG_WHY_OFF);
 	return TBG_PASS;
+}
+
+/* A segment that shows a loss: sends what is missing. Returns a TC action. */
+static __always_inline int tbg_own_again(struct __sk_buff *skb, struct tbg_scratch *s,
+					 const struct tbg_knob *knob,
+					 const struct tbg_tcb_key *key, struct tbg_tcb *f,
+					 bool soft)
+{
+	int act;
+
+	if (tbg_is_astray(skb, &s->pkt, f)) {
+		/* let the stack reset it, over its own route */
+		tbg_tcb_forget(key);
+		tbg_count(TBG_WHY_IFACE);
+		return TBG_PASS;
+	}
+	act = tbg_again(skb, s, knob, f, soft, TBG_AGAIN_CLIENT);
+	if (act >= 0)
+		return act;
+	tbg_count(-act);
+	return act == -TBG_WHY_STALE_REPEAT ? tbg_tcb_reset(skb, s, key, f) : TC_ACT_SHOT;
 }
 
 /* A segment of wire's connection f that has payload or shows a loss. Returns a TC action. */
@@ -328,23 +362,8 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 		tbg_count(TBG_WHY_CSUM);
 		return TC_ACT_SHOT;
 	}
-	if (lost && tbg_is_astray(skb, p, f)) {
-		/* let the stack reset it, over its own route */
-		tbg_tcb_forget(key);
-		tbg_count(TBG_WHY_IFACE);
-		return TBG_PASS;
-	}
-	if (lost) {
-		act = tbg_again(skb, s, knob, f, soft, TBG_AGAIN_CLIENT);
-		if (act >= 0)
-			return act;
-		if (act == -TBG_WHY_STALE_REPEAT) {
-			tbg_count(TBG_WHY_STALE_REPEAT);
-			return tbg_tcb_reset(skb, s, key, f);
-		}
-		tbg_count(-act);
-		return TC_ACT_SHOT;
-	}
+	if (lost)
+		return tbg_own_again(skb, s, knob, key, f, soft);
 	if (f->state == TBG_TCB_FIN_WAIT && p->payload_len &&
 	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)
 		return tbg_on_data(skb, s, key, f);
