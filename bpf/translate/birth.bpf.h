@@ -177,6 +177,29 @@ static __always_inline bool tbg_is_covered(struct __sk_buff *skb)
 	return tbg_cover((__u64)(long)(dst ? BPF_CORE_READ(dst, dev) : BPF_CORE_READ(b, dev)));
 }
 
+/*
+ * A SYN-ACK for addresses that have a flow: its socket is gone, so the flow is deleted.
+ * False: the SYN-ACK begins no flow.
+ */
+static __always_inline bool tbg_flow_replace(const struct tbg_pkt *p, struct tbg_flow *old)
+{
+	__u32 slot = old->slot;
+	bool buried;
+
+	/* retransmitted: the stack has dropped the last ACK of the handshake */
+	if (old->iss == p->seq + 1 && old->irs == p->ack)
+		return false;
+	bpf_spin_lock(&old->lock);
+	buried = old->way & TBG_WAY_BURIED;
+	old->way |= TBG_WAY_BURIED;
+	bpf_spin_unlock(&old->lock);
+	if (buried)
+		return false;		/* the sweeper is deleting it: no flow this time */
+	if (!bpf_map_delete_elem(&tbg_flows, &p->key))
+		bpf_map_push_elem(&tbg_retired, &slot, 0);
+	return true;
+}
+
 /* The outgoing SYN-ACK of our listener: the second half of what a flow needs. */
 static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 					      struct tbg_scratch *s)
@@ -185,7 +208,6 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 	struct tbg_flow *old;
 	struct tbg_tcpopt *opt;
 	struct tbg_embryo *e;
-	bool buried;
 
 	if (tbg_is_forged(skb, p))
 		return;
@@ -194,22 +216,8 @@ static __always_inline void tbg_embryo_synack(struct __sk_buff *skb,
 		bpf_map_delete_elem(&tbg_embryos, &p->key);
 		return;
 	}
-	if (old) {
-		__u32 slot = old->slot;
-
-		/* retransmitted: the stack has dropped the last ACK of the handshake */
-		if (old->iss == p->seq + 1 && old->irs == p->ack)
-			return;
-		bpf_spin_lock(&old->lock);
-		buried = old->way & TBG_WAY_BURIED;
-		old->way |= TBG_WAY_BURIED;
-		bpf_spin_unlock(&old->lock);
-		if (buried)
-			return;		/* the sweeper is deleting it: no flow this time */
-		/* the socket of an older connection with these addresses is gone */
-		if (!bpf_map_delete_elem(&tbg_flows, &p->key))
-			bpf_map_push_elem(&tbg_retired, &slot, 0);
-	}
+	if (old && !tbg_flow_replace(p, old))
+		return;
 	e = bpf_map_lookup_elem(&tbg_embryos, &p->key);
 	if (!e)
 		return;
@@ -258,6 +266,41 @@ static __always_inline void tbg_flow_leave(const struct tbg_flow_key *key)
 	bpf_spin_unlock(&f->lock);
 }
 
+/* What a flow has of its handshake, and of the segment that ends it. */
+static __always_inline void tbg_flow_begun(struct tbg_flow *f, const struct tbg_embryo *e,
+					   const struct tbg_pkt *p)
+{
+	f->irs = e->irs;
+	f->iss = e->iss;
+	f->acked = e->iss;
+	f->tsoff = e->tsoff;
+	f->tsval = e->tsval;
+	f->ifindex = e->ifindex;
+	f->flowinfo = e->flowinfo;
+	f->win = bpf_htons(e->win);
+	f->mss = e->mss;
+	if (e->flags & TBG_FLOW_TS)
+		f->mss = e->mss > 12 ? e->mss - 12 : 0;
+	f->wscale = (e->snd_wscale & 15) | e->rcv_wscale << 4;
+	__builtin_memcpy(f->mac, e->mac, sizeof(f->mac));
+	f->window = e->window;
+	f->tsrecent = e->tsrecent;
+	f->flags = e->flags;
+	f->ttl = e->ttl;
+	f->tos = e->tos;
+	f->way = e->tagged ? 0 : TBG_WAY_BARE;
+	f->heard = p->window;
+	f->given = p->payload_len;
+	if (p->tcp_flags & TBG_TCP_FIN)
+		f->flags |= TBG_FLOW_FIN_IN;
+	f->seen_ns = bpf_ktime_get_ns();
+	f->up_ms = f->seen_ns / 1000000;
+	f->domain = e->domain;
+	f->vlans = e->vlans;
+	f->burst = e->burst;
+	f->df = e->df;
+}
+
 /*
  * The last ACK of the handshake: an embryo becomes a flow. Race: another CPU may
  * have made the flow, so look up again. An embryo whose socket may hold uncounted
@@ -296,35 +339,7 @@ tbg_flow_born(const struct tbg_pkt *p)
 	conn->sock = 0;
 	*owner = p->key;
 	f.slot = slot;
-	f.irs = e->irs;
-	f.iss = e->iss;
-	f.acked = e->iss;
-	f.tsoff = e->tsoff;
-	f.tsval = e->tsval;
-	f.ifindex = e->ifindex;
-	f.flowinfo = e->flowinfo;
-	f.win = bpf_htons(e->win);
-	f.mss = e->mss;
-	if (e->flags & TBG_FLOW_TS)
-		f.mss = e->mss > 12 ? e->mss - 12 : 0;
-	f.wscale = (e->snd_wscale & 15) | e->rcv_wscale << 4;
-	__builtin_memcpy(f.mac, e->mac, sizeof(f.mac));
-	f.window = e->window;
-	f.tsrecent = e->tsrecent;
-	f.flags = e->flags;
-	f.ttl = e->ttl;
-	f.tos = e->tos;
-	f.way = e->tagged ? 0 : TBG_WAY_BARE;
-	f.heard = p->window;
-	f.given = p->payload_len;
-	if (p->tcp_flags & TBG_TCP_FIN)
-		f.flags |= TBG_FLOW_FIN_IN;
-	f.seen_ns = bpf_ktime_get_ns();
-	f.up_ms = f.seen_ns / 1000000;
-	f.domain = e->domain;
-	f.vlans = e->vlans;
-	f.burst = e->burst;
-	f.df = e->df;
+	tbg_flow_begun(&f, e, p);
 	err = bpf_map_update_elem(&tbg_flows, &p->key, &f, BPF_NOEXIST);
 	if (err) {
 		bpf_map_push_elem(&tbg_slots, &slot, 0);

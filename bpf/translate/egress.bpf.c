@@ -39,6 +39,43 @@ static __always_inline bool tbg_is_foreign(struct __sk_buff *skb)
 	return skb->ingress_ifindex || BPF_CORE_READ(dst, dev, nd_net.net) != here;
 }
 
+/* The socket's window, and its end, by a segment of it. Under the flow's lock. */
+static __always_inline void tbg_egress_end(struct tbg_flow *f, const struct tbg_pkt *p)
+{
+	__u32 window;
+
+	if (p->tcp_flags & TBG_TCP_RST) {
+		f->flags |= TBG_FLOW_RST;
+	} else {
+		window = p->ack - f->irs + (p->window << (f->wscale >> 4));
+		f->win = bpf_htons(p->window);
+		f->window = tbg_seq_max(f->window, window);
+	}
+	/* a FIN that was received early is now in sequence */
+	if (f->flags & TBG_FLOW_LEFT && p->ack - f->irs == f->given + 1)
+		f->flags |= TBG_FLOW_FIN_IN;
+	if (!(p->tcp_flags & TBG_TCP_FIN))
+		return;
+	/* only the first counts: a retransmitted one may follow a simultaneous close */
+	if ((f->flags & TBG_FLOW_CLOSED) == TBG_FLOW_FIN_IN && p->ack - f->irs == f->given + 1)
+		f->flags |= TBG_FLOW_LAST;
+	f->flags |= TBG_FLOW_FIN_OUT;
+}
+
+/* The timestamp of a segment of the socket. Under the flow's lock. */
+static __always_inline void tbg_egress_stamp(struct tbg_flow *f, const struct tbg_pkt *p,
+					     __u32 now_ms, struct tbg_shift *ret)
+{
+	__u32 off = p->tsval - f->tsoff - now_ms;
+
+	if (off + TBG_TS_SLACK_MS > 2 * TBG_TS_SLACK_MS)
+		f->flags |= TBG_FLOW_LEFT;
+	/* made before wire's last reply but sent after it: keep PAWS from dropping it */
+	ret->timed = (__s32)(p->tsval - f->tsval) < 0;
+	ret->tsval = f->tsval;
+	f->tsval = tbg_seq_max(f->tsval, p->tsval);
+}
+
 /*
  * Updates the flow by a segment of the socket; *ret is its translation. False:
  * it cannot be translated. Acknowledged bytes from before wire's last reply
@@ -52,7 +89,7 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 					    struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
-	__u32 now_ms = now_ns / 1000000, end, len, window, vlans = tbg_vlans(skb, p);
+	__u32 end, len, vlans = tbg_vlans(skb, p);
 	const __u16 *mac = (void *)(long)skb->data;
 	bool placed = true, there;
 	__s32 at;
@@ -64,44 +101,14 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 	end = p->seq - f->iss + len;
 	if ((__s32)(end - f->sent) > 0)
 		f->sent = end;
-	if (p->tcp_flags & TBG_TCP_RST) {
-		f->flags |= TBG_FLOW_RST;
-	} else {
-		window = p->ack - f->irs + (p->window << (f->wscale >> 4));
-		f->win = bpf_htons(p->window);
-		f->window = tbg_seq_max(f->window, window);
-	}
+	tbg_egress_end(f, p);
 	/* the gateway may change; with hits alone only a retransmission notices that */
 	if (there) {
 		__builtin_memcpy(f->mac, mac, sizeof(f->mac));
 		f->vlans = vlans;
 	}
-	/* a FIN that was received early is now in sequence */
-	if (f->flags & TBG_FLOW_LEFT && p->ack - f->irs == f->given + 1)
-		f->flags |= TBG_FLOW_FIN_IN;
-	if (p->tcp_flags & TBG_TCP_FIN) {
-		/*
-		 * only the first counts: a retransmitted one may follow a simultaneous
-		 * close
-		 */
-		if ((f->flags & TBG_FLOW_CLOSED) == TBG_FLOW_FIN_IN &&
-		    p->ack - f->irs == f->given + 1)
-			f->flags |= TBG_FLOW_LAST;
-		f->flags |= TBG_FLOW_FIN_OUT;
-	}
-	if (f->flags & TBG_FLOW_TS && p->timed) {
-		__u32 off = p->tsval - f->tsoff - now_ms;
-
-		if (off + TBG_TS_SLACK_MS > 2 * TBG_TS_SLACK_MS)
-			f->flags |= TBG_FLOW_LEFT;
-		/*
-		 * made before wire's last reply but sent after it: keep PAWS from
-		 * dropping it
-		 */
-		ret->timed = (__s32)(p->tsval - f->tsval) < 0;
-		ret->tsval = f->tsval;
-		f->tsval = tbg_seq_max(f->tsval, p->tsval);
-	}
+	if (f->flags & TBG_FLOW_TS && p->timed)
+		tbg_egress_stamp(f, p, now_ns / 1000000, ret);
 	f->seen_ns = now_ns;
 	ret->seq = f->out_delta;
 	ret->ack = ret->sack = f->in_delta;

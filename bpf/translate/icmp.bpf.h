@@ -9,6 +9,38 @@
 #include "flow.bpf.h"
 
 /*
+ * Reads the IP header that an ICMP error quotes: p->key has its addresses. Returns the
+ * offset of the quoted TCP header, and the MTU if the error is about it; or 0.
+ */
+static __always_inline __u32 tbg_icmp_quote(struct __sk_buff *skb, struct tbg_pkt *p,
+					    __u32 *ret_mtu)
+{
+	__u32 inner = p->l4 + 8, addr[2];
+	__u8 head[8], ip[40];
+
+	if (bpf_skb_load_bytes(skb, p->l4, head, 8))
+		return 0;
+	if (p->v6) {
+		if (head[0] < 1 || head[0] > 4 ||
+		    bpf_skb_load_bytes(skb, inner, ip, 40) || ip[6] != IPPROTO_TCP)
+			return 0;
+		__builtin_memcpy(p->key.local, ip + 8, 16);
+		__builtin_memcpy(p->key.remote, ip + 24, 16);
+		*ret_mtu = head[4] << 24 | head[5] << 16 | head[6] << 8 | head[7];
+		*ret_mtu = head[0] == 2 ? *ret_mtu : 0;
+		return inner + 40;
+	}
+	if ((head[0] != 3 && head[0] != 11 && head[0] != 12) ||
+	    bpf_skb_load_bytes(skb, inner, ip, 20) || ip[9] != IPPROTO_TCP)
+		return 0;
+	__builtin_memcpy(addr, ip + 12, 8);
+	tbg_map_v4(p->key.local, addr[0]);
+	tbg_map_v4(p->key.remote, addr[1]);
+	*ret_mtu = head[0] == 3 && head[1] == 4 ? head[6] << 8 | head[7] : 0;
+	return inner + (ip[0] & 0xf) * 4;
+}
+
+/*
  * Translates an ICMP error, which quotes a segment in the client's numbers:
  * the socket must find its own numbers, or path MTU discovery fails. A quoted
  * segment of wire's current reply gets the socket's next number; older ones
@@ -19,35 +51,11 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb,
 					    const struct tbg_knob *knob)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 inner = p->l4 + 8, seq, new, mtu, at, delta, next;
+	__u32 mtu = 0, inner = tbg_icmp_quote(skb, p, &mtu), seq, new, at, delta, next;
 	struct tbg_flow *f;
 	__u16 ports[4];		/* source, destination, sequence number */
-	__u8 head[8], ip[40];
 
-	if (bpf_skb_load_bytes(skb, p->l4, head, 8))
-		goto other;
-	if (p->v6) {
-		if (head[0] < 1 || head[0] > 4 ||
-		    bpf_skb_load_bytes(skb, inner, ip, 40) || ip[6] != IPPROTO_TCP)
-			goto other;
-		__builtin_memcpy(p->key.local, ip + 8, 16);
-		__builtin_memcpy(p->key.remote, ip + 24, 16);
-		inner += 40;
-		mtu = (head[4] << 24 | head[5] << 16 | head[6] << 8 | head[7]);
-		mtu = head[0] == 2 ? mtu : 0;
-	} else {
-		__u32 addr[2];
-
-		if ((head[0] != 3 && head[0] != 11 && head[0] != 12) ||
-		    bpf_skb_load_bytes(skb, inner, ip, 20) || ip[9] != IPPROTO_TCP)
-			goto other;
-		__builtin_memcpy(addr, ip + 12, 8);
-		tbg_map_v4(p->key.local, addr[0]);
-		tbg_map_v4(p->key.remote, addr[1]);
-		inner += (ip[0] & 0xf) * 4;
-		mtu = head[0] == 3 && head[1] == 4 ? head[6] << 8 | head[7] : 0;
-	}
-	if (bpf_skb_load_bytes(skb, inner, ports, 8))
+	if (!inner || bpf_skb_load_bytes(skb, inner, ports, 8))
 		goto other;
 	if (!tbg_port_served(knob, ports[0]))
 		goto other;

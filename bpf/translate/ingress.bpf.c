@@ -97,6 +97,35 @@ static __always_inline bool tbg_is_taken_whole(const struct tbg_flow *f,
 	       (__s32)(at + TBG_FRAG_MAX - f->given) > 0;
 }
 
+/* How the segment is translated, once the flow has it. Under the flow's lock. */
+static __always_inline void tbg_ingress_shift(const struct tbg_flow *f, const struct tbg_pkt *p,
+					      __u32 next, __u32 slack, struct tbg_shift *ret)
+{
+	ret->seq = -f->in_delta;
+	ret->ack = ret->sack = -f->out_delta;
+	ret->ceil = next;
+	ret->slack = slack;
+	ret->floor = tbg_flow_edge(f);
+	/* without a socket the stack resets with this number: it must be the client's own */
+	ret->floored = f->last.len && !(f->flags & TBG_FLOW_RST);
+	ret->window = tbg_window_left(f, p);
+	ret->narrowed = ret->window != p->window;
+}
+
+/* Notes a FIN or reset of the client that the socket accepts. Under the flow's lock. */
+static __always_inline void tbg_ingress_end(struct tbg_flow *f, const struct tbg_pkt *p,
+					    __u32 at, bool fits, int reset)
+{
+	/* a FIN takes one sequence number */
+	if (reset == TBG_RESET_EXACT ||
+	    (reset == TBG_RESET_ALONE &&
+	     at == f->given + !!(f->flags & TBG_FLOW_FIN_IN)))
+		f->flags |= TBG_FLOW_RST;
+	/* the stack keeps an early FIN, with its present number */
+	if (fits && p->tcp_flags & TBG_TCP_FIN)
+		f->flags |= at + p->payload_len == f->given ? TBG_FLOW_FIN_IN : TBG_FLOW_LEFT;
+}
+
 /*
  * Updates the flow by a segment to the stack; *ret is its translation. False:
  * it cannot be translated. Called under the flow's lock, so that a claim on
@@ -149,15 +178,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 		f->tsrecent = p->tsval;
 	if (conn && (__s32)(f->acked - f->last.seq - f->last.len) >= 0)
 		conn->sent_ms = 0;
-	/* a FIN takes one sequence number */
-	if (reset == TBG_RESET_EXACT ||
-	    (reset == TBG_RESET_ALONE &&
-	     at == f->given + !!(f->flags & TBG_FLOW_FIN_IN)))
-		f->flags |= TBG_FLOW_RST;
-	if (fits && p->tcp_flags & TBG_TCP_FIN) {
-		/* the stack keeps an early one, with its present number */
-		f->flags |= end == f->given ? TBG_FLOW_FIN_IN : TBG_FLOW_LEFT;
-	}
+	tbg_ingress_end(f, p, at, fits, reset);
 	if (p->frag && tbg_is_taken_whole(f, at))
 		f->flags |= TBG_FLOW_LEFT;
 	if (f->last.len &&
@@ -165,19 +186,11 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 		f->last.len = 0;
 	f->seen_ns = now_ns;
 	f->up_ms = now_ns / 1000000;
-	ret->seq = -f->in_delta;
-	ret->ack = ret->sack = -f->out_delta;
-	ret->ceil = next;
-	ret->slack = slack;
-	ret->floor = tbg_flow_edge(f);
-	/* without a socket the stack resets with this number: it must be the client's own */
-	ret->floored = f->last.len && !(f->flags & TBG_FLOW_RST);
+	tbg_ingress_shift(f, p, next, slack, ret);
 	told = f->acked;
 	if (ret->floored)
 		told = tbg_seq_max(told, ret->floor);
 	told -= f->out_delta + f->iss;
-	ret->window = tbg_window_left(f, p);
-	ret->narrowed = ret->window != p->window;
 	/*
 	 * the socket accepts a window with a new acknowledgement or bytes, or if it is
 	 * larger
@@ -531,6 +544,37 @@ static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch
 	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;
 }
 
+/* Answers the request that tbg_find() has found. Returns a TC action, or -why to pass up. */
+static __always_inline int tbg_try_hit(struct __sk_buff *skb, struct tbg_scratch *s,
+				       const struct tbg_knob *knob, struct tbg_flow *f,
+				       struct tbg_conn_word *conn,
+				       const struct tbg_answered *answered, bool soft)
+{
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_reply *r = &s->reply;
+	struct tbg_tell tell = {};
+	__u32 frame;
+	int why;
+
+	if (!f->burst && !tbg_path_look(skb, p, f))
+		return -TBG_WHY_NO_FLOW;
+	why = tbg_hit_cut(skb, s, knob, f, &frame);
+	if (why)
+		return -why;
+	if (tbg_reply_room(skb, frame, soft))
+		return -TBG_WHY_ROOM;
+	why = tbg_claim(f, p, r, conn, answered, s->now_ns, &tell, false);
+	if (why) {
+		tbg_request_restore(skb, s);
+		return -why;
+	}
+	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
+		return TC_ACT_SHOT;
+	tbg_hit_note(s, knob);
+	return tell.needed ? tbg_reply_and_tell(skb, s, &tell) :
+			     tbg_reply_last(skb);
+}
+
 /* Answers, retransmits or resets. Returns a TC action, TBG_TRIED, or -why to pass up. */
 static __always_inline int tbg_try(struct __sk_buff *skb,
 				   struct tbg_scratch *s,
@@ -539,9 +583,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 {
 	__u64 now_ns = bpf_ktime_get_ns();
 	struct tbg_pkt *p = &s->pkt;
-	struct tbg_reply *r = &s->reply;
-	__u32 slot = f->slot, frame;
-	struct tbg_tell tell = {};
+	__u32 slot = f->slot;
 	int why, soft, act;
 	bool lost;
 	struct tbg_conn_word *conn;
@@ -549,7 +591,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 
 	s->now_ns = now_ns;
 	/* nothing of the last reply on this CPU may get into this one */
-	__builtin_memset(r, 0, sizeof(*r));
+	__builtin_memset(&s->reply, 0, sizeof(s->reply));
 	lost = tbg_shows_loss(f, p);
 	why = tbg_may_answer(skb, f, p, lost);
 	if (why)
@@ -580,25 +622,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		return act;
 	}
 	why = tbg_find(s, p->payload_len);
-	if (why)
-		return -why;
-	if (!f->burst && !tbg_path_look(skb, p, f))
-		return -TBG_WHY_NO_FLOW;
-	why = tbg_hit_cut(skb, s, knob, f, &frame);
-	if (why)
-		return -why;
-	if (tbg_reply_room(skb, frame, soft))
-		return -TBG_WHY_ROOM;
-	why = tbg_claim(f, p, r, conn, &answered, now_ns, &tell, false);
-	if (why) {
-		tbg_request_restore(skb, s);
-		return -why;
-	}
-	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
-		return TC_ACT_SHOT;
-	tbg_hit_note(s, knob);
-	return tell.needed ? tbg_reply_and_tell(skb, s, &tell) :
-			     tbg_reply_last(skb);
+	return why ? -why : tbg_try_hit(skb, s, knob, f, conn, &answered, soft);
 }
 
 #include "ask.bpf.h"

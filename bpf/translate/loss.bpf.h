@@ -43,6 +43,22 @@ static __always_inline __u32 tbg_repeat_note(struct tbg_flow *f,
 	return mask;
 }
 
+/* Finds the bytes of the reply in r, cut as at first. False: they are no longer held. */
+static __always_inline bool tbg_repeat_find(struct __sk_buff *skb, struct tbg_reply *r,
+					    const struct tbg_knob *knob, __u32 mss)
+{
+	struct tbg_blob *blob = tbg_blob_get(r->blob);
+
+	if (!blob || blob->gen != r->gen || r->part_id >= TBG_PART_NR)
+		return false;
+	r->age_len = blob->age_len;
+	if (!r->age_len &&
+	    knob->date[r->date_s & (TBG_DATE_RING - 1)].second != r->date_s)
+		return false;
+	r->part = blob->part[r->part_id];
+	return r->part.len == r->len && !tbg_reply_cut(skb, r, mss);
+}
+
 /*
  * Sends the missing segments of the flow's last reply, in place of the
  * segment that indicated the loss. Returns a TC action, or -why.
@@ -56,7 +72,6 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_tcpopt *opt;
-	struct tbg_blob *blob;
 	bool holds, there, past;
 
 	/* received once more, without a socket that would hold the clone */
@@ -80,16 +95,7 @@ static __always_inline int tbg_repeat(struct __sk_buff *skb,
 		bpf_skb_load_bytes(skb, ETH_ALEN, r->mac, sizeof(r->mac));
 	r->tsecr = opt->tsval;
 	r->may_fragment = 1;
-
-	blob = tbg_blob_get(r->blob);
-	if (!blob || blob->gen != r->gen || r->part_id >= TBG_PART_NR)
-		return -TBG_WHY_STALE_REPEAT;
-	r->age_len = blob->age_len;
-	if (!r->age_len &&
-	    knob->date[r->date_s & (TBG_DATE_RING - 1)].second != r->date_s)
-		return -TBG_WHY_STALE_REPEAT;
-	r->part = blob->part[r->part_id];
-	if (r->part.len != r->len || tbg_reply_cut(skb, r, mss))
+	if (!tbg_repeat_find(skb, r, knob, mss))
 		return -TBG_WHY_STALE_REPEAT;
 	frame = p->l4 + (r->ts ? 32 : 20) + r->seg;
 	/* where less is taken than it was, the socket will soon send it, if it can */
