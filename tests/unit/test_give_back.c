@@ -172,6 +172,11 @@ KTAP_TEST(t_give_backs_that_do_not_pay_need_more_requests)
 	struct tbg_taken k = {};
 
 	begin(true, true);
+	for (int i = 0; i < 4; i++) {
+		hand_over(&k, 1);
+		KTAP_CHECK(requests(&k, 100, 1) == 1);
+	}
+	k = (struct tbg_taken){};
 	/* its first hand-over, which follows no give-back, is no sign */
 	hand_over(&k, 0);
 	KTAP_CHECK(requests(&k, 100, 3) == 3);
