@@ -174,10 +174,16 @@ def bursts(name, nr, port, connections, whole):
 
 
 def with_wire(fn, nr, *more):
-    before = talk.hits(wire)
-    with n.clean(WIRE):
-        wired, done = fn(nr // SHARE, WIRE, *more)
-    assert talk.hits(wire) - before == wired, "hits counted are not hits received"
+    before = talk.counts(wire)
+    try:
+        with n.clean(WIRE):
+            wired, done = fn(nr // SHARE, WIRE, *more)
+    except AssertionError:
+        now = talk.counts(wire)
+        ktap.note(f"wire: {({k: v - before.get(k, 0) for k, v in now.items()})}")
+        raise
+    hits = talk.hits(wire) - before[f"HIT_{daemon.FAST.upper()}"]
+    assert hits == wired, f"hits counted are not hits received: {hits}, {wired}"
     return wired, done
 
 
