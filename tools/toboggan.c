@@ -9,6 +9,7 @@
 #include <getopt.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,46 +274,45 @@ static bool flag_set(struct tbg_given *opt, int o)
 	return false;
 }
 
-/*
- * Returns where the text of an option is stored, or NULL if it does not take a text.
- * *ret_once: its name, if it may be given only once.
- */
-static const char **text_of(struct tbg_given *opt, int o, const char **ret_once)
+/* Options with a text. */
+static const struct text_option {
+	char letter;
+	const char *name;
+	size_t at;		/* of the text in struct tbg_given */
+	bool once;		/* refused when given twice */
+	bool sent;		/* unchanged in JSON: must be UTF-8 */
+} texts[] = {
+#define AT(field) .at = offsetof(struct tbg_given, field)
+	{ .letter = 'c', .name = "--control", AT(control) },
+	{ .letter = 'R', .name = "--request", AT(request) },
+	{ .letter = 'f', .name = "--for", AT(time), .once = true },
+	{ .letter = 'e', .name = "--accept-encoding", AT(accept), .sent = true },
+	{ .letter = 'H', .name = "--host", AT(host), .once = true, .sent = true },
+	{ .letter = 'C', .name = "--client", AT(client), .sent = true },
+	{ .letter = 't', .name = "--tag", AT(tag), .once = true, .sent = true },
+	{ .letter = 'T', .name = "--tier", AT(tier), .sent = true },
+	{ .letter = 'S', .name = "--status", AT(status), .sent = true },
+	{ .letter = 's', .name = "--slow", AT(slow), .sent = true },
+	{ .letter = 'P', .name = "--path", AT(path), .sent = true },
+#undef AT
+};
+
+#define TEXTS_NR (sizeof(texts) / sizeof(*texts))
+
+static const struct text_option *text_option(int letter)
 {
-	*ret_once = o == 'f' ? "--for" : o == 'H' ? "--host" : o == 't' ? "--tag" : NULL;
-	switch (o) {
-	case 'c':
-		return &opt->control;
-	case 'C':
-		return &opt->client;
-	case 'e':
-		return &opt->accept;
-	case 'f':
-		return &opt->time;
-	case 'H':
-		return &opt->host;
-	case 'P':
-		return &opt->path;
-	case 'R':
-		return &opt->request;
-	case 's':
-		return &opt->slow;
-	case 'S':
-		return &opt->status;
-	case 't':
-		return &opt->tag;
-	case 'T':
-		return &opt->tier;
-	}
+	for (size_t i = 0; i < TEXTS_NR; i++)
+		if (texts[i].letter == letter)
+			return &texts[i];
 	return NULL;
 }
 
-static bool text_set(struct tbg_given *opt, int o)
+static bool text_set(struct tbg_given *opt, const struct text_option *o)
 {
-	const char *only_once, **at = text_of(opt, o, &only_once);
+	const char **at = (const char **)((char *)opt + o->at);
 
-	if (only_once)
-		return once(at, only_once);
+	if (o->once)
+		return once(at, o->name);
 	*at = optarg;
 	return true;
 }
@@ -340,7 +340,7 @@ static bool number_set(struct tbg_given *opt, int o)
 /* Returns 0, or the exit status plus one. */
 static int options_parse(struct tbg_given *opt, int argc, char **argv)
 {
-	const char *only_once;
+	const struct text_option *text;
 	int o;
 
 	opterr = 0;
@@ -353,8 +353,9 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 		}
 		if (flag_set(opt, o))
 			continue;
-		if (text_of(opt, o, &only_once)) {
-			if (text_set(opt, o))
+		text = text_option(o);
+		if (text) {
+			if (text_set(opt, text))
 				continue;
 		} else if (strchr("nil", o)) {
 			if (number_set(opt, o))
@@ -372,20 +373,14 @@ static int options_parse(struct tbg_given *opt, int argc, char **argv)
 /* Values that are sent unchanged in JSON must be UTF-8. */
 static bool options_sayable(const struct tbg_given *opt)
 {
-	const char *const options[][2] = {
-		{ "--accept-encoding", opt->accept }, { "--host", opt->host },
-		{ "--client", opt->client },
-		{ "--tag", opt->tag }, { "--tier", opt->tier }, { "--status", opt->status },
-		{ "--slow", opt->slow }, { "--path", opt->path },
-	};
-
-	for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
-		json_t *text = json_string(options[i][1] ?: "");
+	for (size_t i = 0; i < TEXTS_NR; i++) {
+		const char *value = *(const char *const *)((const char *)opt + texts[i].at);
+		json_t *text = texts[i].sent ? json_string(value ?: "") : json_null();
 
 		json_decref(text);
 		if (text)
 			continue;
-		tbg_fault_print("%s: not UTF-8", options[i][0]);
+		tbg_fault_print("%s: not UTF-8", texts[i].name);
 		return false;
 	}
 	return true;
