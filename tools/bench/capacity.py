@@ -118,7 +118,7 @@ class FullCore(Experiment):
         self.listed = lists.read(name)
         path = to_be_made and lists.without_size(self.listed)
         if path:
-            raise Usage(f"--list {name}: {path} has no size; add it behind the weight, "
+            raise Usage(f"--list {name}: {path} has no size; add it after the weight, "
                         "such as #500")
 
     def connections(self, _point: Any) -> Any:

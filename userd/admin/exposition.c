@@ -252,7 +252,7 @@ static void cache_write(const struct writer *w)
 	plain(w, "toboggan_cache_published_total", "counter", "Objects published.", c.published);
 	plain(w, "toboggan_cache_withdrawn_total", "counter", "Objects withdrawn.", c.withdrawn);
 	plain(w, "toboggan_cache_evicted_total", "counter",
-	      "Objects that gave way to others.", c.evicted);
+	      "Objects evicted for others.", c.evicted);
 	plain(w, "toboggan_cache_refused_total", "counter",
 	      "Objects not admitted.", c.refused);
 	plain(w, "toboggan_stored_responses", "gauge",
@@ -261,7 +261,7 @@ static void cache_write(const struct writer *w)
 	plain(w, "toboggan_stored_budget_bytes", "gauge", "Bytes that they may take.",
 	      st.bytes_budget);
 	plain(w, "toboggan_stored_evicted_total", "counter",
-	      "Stored responses that gave way to others.", st.evicted);
+	      "Stored responses evicted for others.", st.evicted);
 }
 
 static void connections_write(const struct writer *w)

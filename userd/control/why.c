@@ -209,7 +209,7 @@ static void judge_missing(const struct tbg_server *s,
 			text && l->compress && st.st_size <= TBG_COMPRESSED_MAX ?
 			"; the daemon keeps what it compresses it to for itself" : "");
 	} else {
-		VERDICT(ret, MISS, "a file that was not asked for since it last changed, or that gave way to more popular ones; the next GET stores it");
+		VERDICT(ret, MISS, "a file that was not requested since it last changed, or was evicted for more popular ones; the next GET stores it");
 	}
 	if (fd >= 0)
 		close(fd);
@@ -223,7 +223,7 @@ static void detail_missing(const struct tbg_server *s, const struct tbg_why_path
 		VERDICT(ret, MISS, "what the upstream answered is stored, for the daemon alone: %s",
 			f->doubt);
 	else if (f->found && f->upstream)
-		VERDICT(ret, MISS, "in the daemon's cache alone, until the next GET, or it gave way to more popular ones");
+		VERDICT(ret, MISS, "in the daemon's cache alone, until the next GET, or because it was evicted for more popular ones");
 	else if (f->found)
 		VERDICT(ret, MISS, "in the daemon's cache alone: no room in the kernel's index");
 	else if (tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)

@@ -316,7 +316,7 @@ static void addresses_take(struct tbg_reload *r)
 	err = err ?: tbg_gateway_take(s->gateway, sites);
 	if (err) {
 		tbg_logs_close(logs);
-		tbg_warn("toboggand: names of servers lead elsewhere, and that could not be taken over; it is tried again");
+		tbg_warn("toboggand: server names have new addresses, which cannot be used now; trying again");
 		tbg_sites_close(sites, NULL, NULL);
 		free(old);
 		return;

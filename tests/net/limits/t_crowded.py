@@ -49,7 +49,7 @@ def t_connections_max_is_exact():
                 for s in ready:
                     answered[s] = left.pop(s)
                     assert answered[s].response().body == b"a text\n"
-                # on a busy machine some have rested for so long that they gave way
+                # on a busy machine some were idle for so long that they were closed
                 for s in select.select(list(answered), [], [], 0)[0]:
                     assert answered.pop(s).ended()
                     gone += 1
