@@ -21,6 +21,8 @@ static struct {
 	bool knows, takes;		/* wire has the answer; it takes the connection */
 	unsigned int asked, given;	/* calls of the program */
 	const struct tbg_tcb *handed;	/* the only connection in the map, or NULL */
+	unsigned int due;		/* connections that BPF has put on its list */
+	unsigned int again;		/* calls of the program, to repeat */
 } it;
 
 int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
@@ -33,6 +35,9 @@ int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
 	} else if (ctx->cb[0] == TBG_PUSH_GIVE) {
 		it.given++;
 		opts->retval = it.takes;
+	} else if (ctx->cb[0] == TBG_PUSH_AGAIN) {
+		it.again++;
+		opts->retval = 1;
 	}
 	return 0;
 }
@@ -71,7 +76,11 @@ int bpf_map_lookup_batch(int fd, void *in, void *out, void *keys, void *values, 
 int bpf_map_lookup_and_delete_batch(int fd, void *in, void *out, void *keys, void *values,
 				    __u32 *count, const struct bpf_map_batch_opts *opts)
 {
-	*count = 0;
+	struct tbg_tcb_key *key = keys;
+
+	for (unsigned int i = 0; i < it.due; i++)
+		key[i] = (struct tbg_tcb_key){ .flow.remote_port = i };
+	*count = it.due;
 	return -ENOENT;
 }
 
@@ -193,6 +202,26 @@ KTAP_TEST(t_give_backs_that_do_not_pay_need_more_requests)
 	for (int i = 0; i < 6; i++)
 		hand_over(&k, 30);
 	KTAP_CHECK(requests(&k, 200, 3) == 3);
+}
+
+KTAP_TEST(t_a_busy_connection_is_looked_at_once)
+{
+	static struct tbg_tcbs t;
+	const struct tbg_tcb owing = { .snd_nxt = 1000, .acked = 500, .last.len = 1000 };
+
+	begin(false, false);
+	it.handed = &owing;
+	KTAP_CHECK(!tbg_tcbs_open(&t, -1, -1, -1, -1));
+	/* three replies of each while nothing is overdue */
+	it.due = 200;
+	for (int i = 0; i < 3; i++)
+		tbg_tcbs_again(&t, 1000000);
+	KTAP_CHECK(!it.again);
+	KTAP_CHECK(t.due_nr == 200);
+	it.due = 0;
+	tbg_tcbs_again(&t, TBG_DUE_MS * 1000000ull);
+	KTAP_CHECK(it.again == 200);
+	tbg_tcbs_close(&t);
 }
 
 KTAP_MAIN()

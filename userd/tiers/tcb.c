@@ -233,13 +233,37 @@ struct tbg_due {
 	uint32_t at_ms;
 };
 
+static uint32_t *due_place(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
+{
+	uint32_t hash = (key->flow.remote[3] ^ key->flow.remote_port << 16) * 0x9e3779b1u;
+
+	return &t->due_at[hash >> 16 & (TBG_DUE_PLACES - 1)];
+}
+
+/*
+ * The connection in the list; NULL: it is not there. May miss one of two with the same
+ * hash, which costs no more than to look at it twice.
+ */
+static struct tbg_due *due_find(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
+{
+	uint32_t at = *due_place(t, key);
+
+	return at && at <= t->due_nr && !memcmp(&t->due[at - 1].key, key, sizeof(*key)) ?
+	       &t->due[at - 1] : NULL;
+}
+
 static void due_add(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 {
-	struct tbg_due new = { .key = *key };
+	struct tbg_due new = { .key = *key }, *old;
 
 	if (bpf_map_lookup_elem(t->tcbs_fd, key, &new.tcb) || !tbg_tcb_owed(&new.tcb))
 		return;
 	new.at_ms = new.tcb.repeat_ms + tbg_due_ms(new.tcb.tries);
+	old = due_find(t, key);
+	if (old) {
+		*old = new;
+		return;
+	}
 	if (t->due_nr == t->due_room) {
 		unsigned int room = t->due_room ? 2 * t->due_room : TBG_DUES_BATCH;
 		struct tbg_due *due = realloc(t->due, room * sizeof(*due));
@@ -250,6 +274,7 @@ static void due_add(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 		t->due_room = room;
 	}
 	t->due[t->due_nr++] = new;
+	*due_place(t, key) = t->due_nr;
 }
 
 /* Takes the list of BPF before processing it, so that later additions are kept. */
@@ -290,8 +315,10 @@ void tbg_tcbs_again(struct tbg_tcbs *t, uint64_t now_ns)
 
 	dues_take(t);
 	for (unsigned int i = 0; i < t->due_nr; i++)
-		if (due_look(t, &t->due[i], now_ms))
+		if (due_look(t, &t->due[i], now_ms)) {
 			t->due[kept++] = t->due[i];
+			*due_place(t, &t->due[i].key) = kept;
+		}
 	t->due_nr = kept;
 }
 

@@ -21,6 +21,8 @@
 /* Time between retransmissions of our FIN; it doubles each time. */
 #define TBG_TCB_FIN_MS	1000
 
+#define TBG_DUE_PLACES	4096
+
 struct tbg_tcbs {
 	int tcbs_fd, dues_fd, stuck_fd;
 	int push_fd;		/* the program tbg_push */
@@ -30,6 +32,7 @@ struct tbg_tcbs {
 	unsigned int idle_ms, header_ms;
 	struct tbg_due *due;	/* unacknowledged replies, for the retransmission timer */
 	unsigned int due_nr, due_room;
+	uint32_t due_at[TBG_DUE_PLACES];	/* where one with this hash is in due, plus 1 */
 	unsigned int nr;	/* after the last sweep, including TIME_WAIT */
 	unsigned int open_nr;	/* of them: not closed on both sides */
 };
