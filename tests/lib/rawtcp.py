@@ -409,6 +409,7 @@ class Connection:
         self.queue = []
         self.trace = []
         self.frames = []        # as sent
+        self.took_s = 0.0       # to send the last one
         self.shift = 0          # of their window field
         self.edge = 0           # their bytes up to here have room with us
         self.told = 0           # … and these are acknowledged
@@ -448,8 +449,8 @@ class Connection:
 
     def put(self, flags: int | str | None, seq: int | None, ack: int | None, data: Any = b"",
             opts: bytes = b"", win: int | None = None, urg: int = 0, raw: Any = None,
-            ip: bytes | None = None) -> None:
-        """One segment, relative numbers; nothing is remembered but that it was sent."""
+            ip: bytes | None = None, copies: int = 1) -> None:
+        """One segment, relative numbers; the network makes some copies of it."""
         win = self.window if win is None else win
         absolute_ack = 0 if ack is None or self.irs is None else self.irs + ack
         seg = self.st.tcp(self.local, self.remote, self.port, self.rport, self.iss + seq,
@@ -460,7 +461,10 @@ class Connection:
         packet = self.st.ip(self.local, self.remote, seg, **{"tos": self.tos, **(ip or {})})
         frame = self.st.frame(self.family, packet)
         self.frames.append(frame)
-        self.st.put(frame)
+        began = time.monotonic()
+        for _ in range(copies):
+            self.st.put(frame)
+        self.took_s = time.monotonic() - began
         self.note_sent(flags, seq, ack, data, win)
 
     def note_sent(self, flags: str | int | None, seq: Any, ack: Any, data: Any, win: Any) -> None:
@@ -496,10 +500,6 @@ class Connection:
         """What was sent before, as a client does whose timer has run out."""
         time.sleep(REPEAT_S)
         self.send(data, **more)
-
-    def doubled(self) -> None:
-        """The last segment once more, by the network."""
-        self.st.put(self.frames[-1])
 
     def send_merged(self, data: Any, size: int) -> None:
         """Data that came in segments of size bytes, which GRO has made one of."""
