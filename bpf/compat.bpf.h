@@ -11,7 +11,7 @@
 /*
  * A size the verifier can use: 1..max, or the caller's failure branch. 6.1
  * does not learn n != 0 from a comparison, so the range is shifted by one; and back
- * behind the branch: clang 16 does it before, to a copy that has no bound.
+ * after the branch: clang 16 does it before, to a copy that has no bound.
  */
 #define TBG_BOUND(n, max, fail)			\
 	do {					\

@@ -27,7 +27,7 @@ struct tbg_given {
 	long long count;		/* -1: not given */
 };
 
-/* argv: the arguments behind the command, as many as it takes. The exit status. */
+/* argv: the arguments after the command, as many as it takes. The exit status. */
 int tbg_status_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_stats_run(const struct tbg_given *opt, int argc, char **argv);
 int tbg_objects_run(const struct tbg_given *opt, int argc, char **argv);

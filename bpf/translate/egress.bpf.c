@@ -120,7 +120,7 @@ static __always_inline bool tbg_egress_note(struct __sk_buff *skb,
 	}
 	/*
 	 * Until the client has all of wire's last reply, only wire
-	 * acknowledges the request and a FIN right behind it: if a bare ACK of
+	 * acknowledges the request and a FIN right after it: if a bare ACK of
 	 * the stack did, the client would never retransmit the request for a
 	 * lost reply. SACK blocks for later bytes are translated normally.
 	 */

@@ -10,8 +10,8 @@
 #include "../wire/flow.bpf.h"
 
 /*
- * First number, as the client sees it, behind wire's last reply; newer bytes of the
- * kernel are behind it.
+ * First number, as the client sees it, after wire's last reply; newer bytes of the
+ * kernel follow it.
  */
 static __always_inline __u32 tbg_flow_edge(const struct tbg_flow *f)
 {

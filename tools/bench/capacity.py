@@ -256,7 +256,7 @@ class FullCore(Experiment):
             raise Problem("not one reply was verified")
         gaps = got["gaps"] / max(1, got["segments"])
         if gaps > GAPS_MAX:
-            raise Problem(f"the link lost segments: {gaps:.1%} of them arrived behind a gap")
+            raise Problem(f"the link lost segments: {gaps:.1%} of them arrived after a gap")
         tiers = sample.get("tiers")
         if tiers and server.tier == "wire" and point.kind in ("", "304") and point.size <= KIB \
                 and not self.misses and not self.old and \

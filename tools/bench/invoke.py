@@ -64,7 +64,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     ap.add_argument("--out", metavar="DIR",
                     help="for the report (bench-NAME-DATE in the current folder)")
     ap.add_argument("--max-minutes", type=positive, default=600, metavar="M",
-                    help="end after that time, behind the current sample (600)")
+                    help="end after that time and the current sample (600)")
     where = ap.add_argument_group("where")
     where.add_argument("--lab", action="store_true",
                        help="in two namespaces of this machine (the default; needs root)")

@@ -144,7 +144,7 @@ static int frame_take(struct conn *c, char ch)
 			return 1;
 		c->chunk_left = line ? 0 : c->chunk_left + (ch != '\r');
 		return 0;
-	default:			/* the line end behind a chunk */
+	default:			/* the line end after a chunk */
 		c->chunk = line ? SIZE : END;
 		return 0;
 	}

@@ -187,14 +187,14 @@ def draw(x: Any, y: Any, points: Any, line: str, look: Any) -> list[str]:
 
 
 def short(reason: str) -> str:
-    """As much of a reason as fits behind a bar; the whole of it appears under the pointer."""
+    """As much of a reason as fits beside a bar; the whole of it appears under the pointer."""
     return reason if len(reason) <= REASON else reason[:REASON].rpartition(" ")[0] + " …"
 
 
 def bars(title: str, unit: str, groups: list, names: list[str]) -> str | None:
     """Bars by group. groups: [(label, {server: (low, mid, high[, mark]) or why not})].
 
-    Each bar has its figure behind it; a bar without a figure has the reason instead.
+    Each bar has its figure beside it; a bar without a figure has the reason instead.
     """
     looks = styles(names)
     values = [v[1] for _, each in groups for v in each.values() if not isinstance(v, str)]

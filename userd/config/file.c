@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * libconfuse parses the text of text.c. This file makes libconfuse's tables from
- * ours and reports errors. Every value is checked while the parser is just behind
+ * ours and reports errors. Every value is checked when the parser has just read
  * it, the only moment at which its line is known.
  */
 #include "config/file.h"

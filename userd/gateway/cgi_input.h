@@ -20,7 +20,7 @@ struct tbg_cgi_variables {
 /* Whether a variable sent by the daemon is passed to the program. */
 bool tbg_cgi_variable(const char *name);
 
-/* info: the offset in the request's path behind the program's name. False: no memory. */
+/* info: the offset in the request's path after the program's name. False: no memory. */
 bool tbg_cgi_variables_make(struct tbg_cgi_variables *e, const struct tbg_gateway_request *v,
 			    const struct tbg_executable *script, const char *path,
 			    const char *info);

@@ -28,8 +28,8 @@ extern "C" {
 
 /*
  * Version of all that is here: the upper 16 bits change when old modules cannot
- * be loaded any more, the lower ones when functions or members are added behind
- * those there were.
+ * be loaded any more, the lower ones when functions or members are added after
+ * the existing ones.
  */
 #define TBG_MODULE_ABI 0x00010000u
 
@@ -60,8 +60,8 @@ struct tbg_module {
 	uint32_t abi;		/* TBG_MODULE_ABI */
 
 	/*
-	 * Once in each worker, before any request; argv: what the configuration
-	 * says behind the module's name. Not 0, or the worker's end: it cannot
+	 * Once in each worker, before any request; argv: the words after the
+	 * module's name in the configuration. Not 0, or the worker's end: it cannot
 	 * serve, and is started again later.
 	 */
 	int (*open)(int argc, char **argv, void **ret_state);
@@ -94,7 +94,7 @@ __attribute__((visibility("default"))) extern const struct tbg_module tbg_module
 const char *tbg_request_method(const struct tbg_request *r);
 const char *tbg_request_target(const struct tbg_request *r);	/* as it was sent */
 const char *tbg_request_path(const struct tbg_request *r);	/* decoded, dots resolved */
-const char *tbg_request_query(const struct tbg_request *r);	/* behind '?', "" for none */
+const char *tbg_request_query(const struct tbg_request *r);	/* after '?', "" for none */
 const char *tbg_request_host(const struct tbg_request *r);
 const char *tbg_request_remote(const struct tbg_request *r);	/* address of the client */
 

@@ -58,7 +58,7 @@ void tbg_body_decoder_end(struct tbg_body_decoder *f);	/* frees the trailer */
 
 /*
  * Removes the framing from b[len]: afterwards the first *ret_data bytes are
- * content, the first *ret_used bytes are consumed, and those behind are
+ * content, the first *ret_used bytes are consumed, and later ones are
  * unchanged. DONE: the message ends there (never with CLOSE).
  */
 enum tbg_parsed tbg_body_decoder_eat(struct tbg_body_decoder *f, uint8_t *b, size_t len,

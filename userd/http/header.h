@@ -21,7 +21,7 @@
 
 /*
  * The next line of b[len] from *at on, which starts at 0; false at the empty line
- * or the end. Lines end in LF or CRLF. The white space behind the name and around
+ * or the end. Lines end in LF or CRLF. The white space after the name and around
  * the value is removed.
  */
 bool tbg_field_next(const char *b, size_t len, size_t *at,

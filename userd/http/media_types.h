@@ -26,7 +26,7 @@ bool tbg_mime_line_valid(const char *line);
 
 /*
  * Whether a file is readable and consists of such lines (suffixes may be
- * missing), comments behind '#', and empty lines. Negative errno, and a
+ * missing), comments after '#', and empty lines. Negative errno, and a
  * message in why.
  */
 int tbg_mime_file_check(const char *path, char ret_why[TBG_MIME_WHY]);

@@ -48,7 +48,7 @@ static bool spec_ends(struct tbg_ranges *r)
 	return r->at == r->len || r->text[r->at] == ',';
 }
 
-/* "-" suffix-length, behind its dash. */
+/* "-" suffix-length, after its dash. */
 static enum spec suffix(struct tbg_ranges *r, struct tbg_range *ret)
 {
 	uint64_t n;

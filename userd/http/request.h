@@ -41,7 +41,7 @@ struct tbg_text {
 
 /*
  * One request. Zero it, then call tbg_message_parse() repeatedly with the same
- * bytes and more behind them: lines already parsed are not parsed again.
+ * bytes and more after them: lines already parsed are not parsed again.
  */
 struct tbg_message {
 	/* progress */
@@ -65,7 +65,7 @@ struct tbg_message {
 	uint32_t path_len;	/* bytes in the caller's path buffer */
 	uint32_t fields_nr;	/* lines of fields */
 	uint64_t content_length; /* UINT64_MAX: at least that */
-	struct tbg_text target, query;	/* query: behind the '?' */
+	struct tbg_text target, query;	/* query: after the '?' */
 	bool has_query;
 	struct tbg_text host;		/* authority of an absolute target wins */
 	struct tbg_text inm, ims, im, ius, ae;		/* off 0: absent */

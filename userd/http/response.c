@@ -17,7 +17,7 @@ bool tbg_response_bodiless(unsigned int status, unsigned int method)
 }
 
 /*
- * Offset behind the empty line that ends the head; 0: not received yet; -1: a
+ * Offset after the empty line that ends the head; 0: not received yet; -1: a
  * byte that is not allowed in a line, or too long. A CR at the end of the
  * received bytes is checked again.
  */

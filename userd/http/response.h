@@ -24,7 +24,7 @@
 
 /*
  * Zero it, then call tbg_response_parse() repeatedly with the same bytes and
- * more behind them; scanned bytes are not scanned again.
+ * more after them; scanned bytes are not scanned again.
  */
 struct tbg_response {
 	/* progress */

@@ -199,7 +199,7 @@ int tbg_member_next(struct tbg_slice dictionary, size_t *at,
 		if (!take(&s, ','))
 			return -1;
 		spaces(&s, " \t");
-		if (s.at == s.end)	/* a comma, and nothing behind it */
+		if (s.at == s.end)	/* a comma, and nothing after it */
 			return -1;
 	}
 	*at = s.at - dictionary.text;

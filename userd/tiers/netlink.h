@@ -26,7 +26,7 @@ int tbg_netlink_dump(int bus, const struct nlmsghdr *req, void (*begin)(void *ar
 /* Reads all pending messages of a non-blocking socket; false: there were none. */
 bool tbg_netlink_drain(struct mnl_socket *nl);
 
-/* An attribute of a message, behind its fixed part; NULL: none. */
+/* An attribute of a message, after its fixed part; NULL: none. */
 const struct nlattr *tbg_attr_of(const struct nlmsghdr *h, size_t fixed, uint16_t type);
 
 /* The value of an attribute of 32 bits; 0: none, or another size. */
