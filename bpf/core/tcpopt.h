@@ -24,7 +24,7 @@
  * track the position.
  */
 struct tbg_tcpopt {
-	__u8 opt[TBG_OPT_BUF];	/* in: the options, len bytes of them */
+	__u8 opt[TBG_OPT_BUF] __attribute__((aligned(4)));	/* in: the options, len bytes */
 	__u32 len;		/* in: 0..TBG_OPT_MAX */
 	__u32 pos;
 	__u32 flags;
@@ -98,6 +98,25 @@ static long tbg_opt_step(__u32 i, void *arg)
 	return tbg_opt_one(((struct tbg_opt_walk *)arg)->o);
 }
 
+/*
+ * Parses the options of a SYN in Linux's order, without the loop: MSS, SACK permitted,
+ * timestamp, window scale. Returns false, and sets nothing, if these are not the options.
+ */
+__tbg_inline int tbg_opt_usual(struct tbg_tcpopt *o)
+{
+	const __u32 *w = (const __u32 *)o->opt;
+
+	if (o->len != 20 || (w[0] & 0xffff) != 0x0402 || w[1] != 0x0a080204 ||
+	    (w[4] & 0xffffff) != 0x030301)
+		return 0;
+	o->flags = TBG_OPT_MSS | TBG_OPT_SACKOK | TBG_OPT_TS | TBG_OPT_WSCALE;
+	o->mss = o->opt[2] << 8 | o->opt[3];
+	o->tsval = __builtin_bswap32(w[2]);
+	o->tsecr = __builtin_bswap32(w[3]);
+	o->wscale = o->opt[19] > 14 ? 14 : o->opt[19];
+	return 1;
+}
+
 /* Parses o->opt; sets everything but opt and len. */
 __tbg_inline void tbg_tcpopt_parse(struct tbg_tcpopt *o)
 {
@@ -111,7 +130,8 @@ __tbg_inline void tbg_tcpopt_parse(struct tbg_tcpopt *o)
 	o->wscale = 0;
 	o->sack_off = 0;
 	o->sack_nr = 0;
-	tbg_loop(TBG_OPT_MAX, tbg_opt_step, &walk);
+	if (!tbg_opt_usual(o))
+		tbg_loop(TBG_OPT_MAX, tbg_opt_step, &walk);
 }
 
 #endif

@@ -290,12 +290,14 @@ static __always_inline bool tbg_end_served(const struct tbg_knob *knob,
 	return false;
 }
 
-/* Copies the segment's options into s->opt and parses them. */
-static __always_inline struct tbg_tcpopt *
-tbg_pkt_options(struct tbg_frame *frame, struct tbg_scratch *s)
+/* Not inlined: the verifier checks it once. */
+__attribute__((noinline)) int tbg_pkt_opt(struct tbg_frame *frame, struct tbg_scratch *s)
 {
-	__u64 len = s->pkt.opt_len;
+	__u64 len;
 
+	if (!s)
+		return 0;
+	len = s->pkt.opt_len;
 	s->opt.len = 0;
 	if (len) {
 		TBG_BOUND(len, TBG_OPT_MAX, goto parse);
@@ -304,6 +306,14 @@ tbg_pkt_options(struct tbg_frame *frame, struct tbg_scratch *s)
 	}
 parse:
 	tbg_tcpopt_parse(&s->opt);
+	return 0;
+}
+
+/* Copies the segment's options into s->opt and parses them. */
+static __always_inline struct tbg_tcpopt *
+tbg_pkt_options(struct tbg_frame *frame, struct tbg_scratch *s)
+{
+	tbg_pkt_opt(frame, s);
 	return &s->opt;
 }
 

@@ -16,6 +16,8 @@
 #define TBG_TCP_ECE 0x40
 #define TBG_TCP_CWR 0x80
 
+#define TBG_SYNACK_WORDS 10	/* of a TCP header with all options */
+
 /* The fields of a SYN-ACK. */
 struct tbg_synack {
 	__u32 seq, ack, tsval, tsecr, window, mss;
@@ -60,14 +62,17 @@ static __always_inline __u32 tbg_synack_options(const struct tbg_synack *a, __u3
 	return a->kind & TBG_OFFER_WSCALE ? n + 1 : n;
 }
 
-/* Writes the TCP header. Its checksum is right for any ip_summed of the skb. */
-static __always_inline int tbg_synack_tcp(struct __sk_buff *skb, const struct tbg_pkt *p,
-					  const struct tbg_synack *a, __u32 n,
-					  const __u32 o[5])
+/*
+ * Builds the TCP header, with n words of options. completed: a device completes the checksum,
+ * and the field gets the sum of the pseudo-header.
+ */
+static __always_inline void tbg_synack_tcp(__u32 w[TBG_SYNACK_WORDS], const struct tbg_pkt *p,
+					   const struct tbg_synack *a, __u32 n,
+					   const __u32 o[5], bool completed)
 {
-	__u32 w[10], i;
-	__u64 sum = 0, size = 20 + 4 * n;
+	__u64 sum = 0;
 	__u16 pseudo;
+	__u32 i;
 
 	w[0] = (__u32)p->key.local_port | (__u32)p->key.remote_port << 16;
 	w[1] = bpf_htonl(a->seq);
@@ -75,54 +80,62 @@ static __always_inline int tbg_synack_tcp(struct __sk_buff *skb, const struct tb
 	w[3] = bpf_htonl((5 + n) << 28 |
 			 (TBG_TCP_SYN | TBG_TCP_ACK | (a->ece ? TBG_TCP_ECE : 0)) << 16 |
 			 a->window);
-	pseudo = tbg_csum_fold((__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) + bpf_htons(size));
-	w[4] = pseudo;
+	w[4] = 0;
+	pseudo = tbg_csum_fold((__u64)p->addr_sum + bpf_htons(IPPROTO_TCP) +
+			       bpf_htons(20 + 4 * n));
 #pragma unroll
 	for (i = 0; i < 5; i++)
 		w[5 + i] = o[i];
 #pragma unroll
-	for (i = 0; i < 10; i++)
+	for (i = 0; i < TBG_SYNACK_WORDS; i++)
 		sum += w[i];
-	/*
-	 * The helper subtracts the field's old value, the pseudo-header's sum, so that
-	 * is added twice. With CHECKSUM_PARTIAL, the helper leaves the old value, as is
-	 * right then.
-	 */
-	sum += pseudo;
-	TBG_BOUND(size, 40, return -1);
-	if (bpf_skb_store_bytes(skb, p->l4, w, size, 0))
+	w[4] = completed ? pseudo : (__u16)~tbg_csum_fold(sum + pseudo);
+}
+
+/* Writes the headers in h: IPv6, or IPv4 right before TCP, and n words of options. */
+static __always_inline long tbg_synack_store(struct __sk_buff *skb, const struct tbg_pkt *p,
+					     const __u32 *h, __u32 n)
+{
+	const __u32 *ip4 = h + TBG_IP6_WORDS - TBG_IP4_WORDS;
+	__u64 size = 4 * (5 + n);
+
+	if (n == 5)	/* to most clients: all options */
+		return p->v6 ? tbg_store_words(skb, p->l3, h, TBG_IP6_WORDS + TBG_SYNACK_WORDS) :
+			       tbg_store_words(skb, p->l3, ip4, TBG_IP4_WORDS + TBG_SYNACK_WORDS);
+	if (p->v6 ? tbg_store_words(skb, p->l3, h, TBG_IP6_WORDS) :
+		    tbg_store_words(skb, p->l3, ip4, TBG_IP4_WORDS))
 		return -1;
-	return bpf_l4_csum_replace(skb, p->l4 + 16, 0, tbg_csum_fold(sum), 0);
+	TBG_BOUND(size, 4 * TBG_SYNACK_WORDS, return -1);
+	return tbg_store(skb, p->l4, h + TBG_IP6_WORDS, size);
 }
 
 /* Turns the SYN in skb into the SYN-ACK *a and sends it. Returns a TC action. */
-static __attribute__((noinline)) int
+__attribute__((noinline)) int
 tbg_synack_send(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_synack *a)
 {
+	__u32 h[TBG_IP6_WORDS + TBG_SYNACK_WORDS] = {}, o[5], n, frame;
+	__u16 was[6] __attribute__((aligned(4)));	/* destination, source */
+	__u16 mac[6] __attribute__((aligned(4)));
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
-	__u16 was[6], mac[6];
-	__u32 h[TBG_IP6_WORDS], o[5], n;
 
 	if (!s || !a)
 		return TC_ACT_SHOT;
 	r = &s->reply;
 	p = &s->pkt;
 	n = tbg_synack_options(a, o);
-	if (bpf_skb_change_tail(skb, p->l4 + 20 + 4 * n, 0) ||
-	    bpf_skb_load_bytes(skb, 0, was, sizeof(was)))
+	frame = p->l4 + 20 + 4 * n;
+	if ((skb->len != frame && bpf_skb_change_tail(skb, frame, 0)) ||
+	    tbg_load_words(skb, 0, was, 3))
 		return TC_ACT_SHOT;
 	__builtin_memcpy(mac, was + 3, 6);
 	__builtin_memcpy(mac + 3, was, 6);
-	bpf_skb_store_bytes(skb, 0, mac, sizeof(mac), 0);
-	if (p->v6) {
+	if (p->v6)
 		tbg_reply_ipv6(h, p, r, 20 + 4 * n);
-		bpf_skb_store_bytes(skb, p->l3, h, 40, 0);
-	} else {
+	else
 		tbg_reply_ipv4(h, p, r, 20 + 4 * n);
-		bpf_skb_store_bytes(skb, p->l3, h + TBG_IP6_WORDS - TBG_IP4_WORDS, 20, 0);
-	}
-	if (tbg_synack_tcp(skb, p, a, n, o))
+	tbg_synack_tcp(h + TBG_IP6_WORDS, p, a, n, o, tbg_frame_completed(skb));
+	if (tbg_store_words(skb, 0, mac, 3) || tbg_synack_store(skb, p, h, n))
 		return TC_ACT_SHOT;
 	return tbg_reply_last(skb);
 }
@@ -214,8 +227,6 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	mtu = tbg_mtu_of(skb);
 	if (mtu < heads + TBG_MSS_LEAST || mtu > 65535)
 		mtu = mtu > 65535 ? 65535 : heads + TBG_MSS_LEAST;
-	/* again: the checksum's check may have overwritten s->opt */
-	tbg_pkt_options(skb, s);
 	c.mss_at = tbg_cookie_mss_at(mss, kind & TBG_OFFER_TS, p->v6);
 	if (kind & TBG_OFFER_WSCALE)
 		c.wscale = s->opt.wscale;
