@@ -45,7 +45,7 @@ static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch 
 
 	if (!ahead || (ahead == -1u && tbg_tcb_fin(f) && f->state != TBG_TCB_FIN_WAIT) ||
 	    tbg_rst_of_reply(f, s->pkt.seq)) {
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_CLOSING);
 		return TC_ACT_SHOT;
 	}
@@ -348,7 +348,7 @@ static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch
 	case TBG_ACK_LOSS:
 		return TBG_NOT_YET;
 	case TBG_ACK_OVER:
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_FIN);
 		return TC_ACT_SHOT;
 	case TBG_ACK_NEWS:

@@ -91,17 +91,16 @@ static __attribute__((noinline)) int tbg_socket_state(struct __sk_buff *skb,
 	return ret;
 }
 
-/* Removes a connection that has ended or is the kernel's. */
-static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key)
+/* Removes the connection f, which has ended or is the kernel's. */
+static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
-	struct tbg_tcb *f = bpf_map_lookup_elem(&tbg_tcbs, key);
-	bool left;
+	bool left = false;
 
-	if (!f)
-		return;
-	bpf_spin_lock(&f->lock);
-	left = tbg_crowd_left(f);
-	bpf_spin_unlock(&f->lock);
+	if (f->tried & TBG_TCB_COUNTED) {
+		bpf_spin_lock(&f->lock);
+		left = tbg_crowd_left(f);
+		bpf_spin_unlock(&f->lock);
+	}
 	if (left)
 		tbg_crowd_leave(key);
 	bpf_map_delete_elem(&tbg_tcbs, key);
@@ -264,7 +263,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 			tbg_hand_tell(key);
 			return TBG_HAND_RESET;
 		}
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 		return TBG_PASS;
 	}
 	/* the socket that gave the connection back still exists */
@@ -333,7 +332,7 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch 
 
 	sk = tbg_socket_find(skb, &p->key, p->v6);
 	if (!sk) {
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_HANDED);
 		return TBG_PASS;
 	}
@@ -347,7 +346,7 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch 
 	    p->seq != f->rcv_nxt || p->ack - f->acked > f->snd_nxt - f->acked ||
 	    !tbg_is_plain(f, p)) {
 		if (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST)) {
-			tbg_tcb_forget(key);
+			tbg_tcb_forget(key, f);
 			tbg_count(TBG_WHY_CONTROL);
 			return TBG_PASS;
 		}

@@ -131,7 +131,7 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 		tbg_pkt_options(skb, s);
 		if (!tbg_syn_is_next(s, f))
 			return tbg_bare_tell(skb, s, key, f);
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 	}
 	act = tbg_end_served(knob, &s->pkt.key, s->pkt.v6) ?
 	      tbg_syn_answer(skb, s, knob, key) : TBG_PASS;
@@ -315,7 +315,8 @@ int tbg_ingress(struct __sk_buff *skb)
 		return act;
 	bpf_tail_call(skb, &tbg_tail, 0);
 	/* the daemon and its listener are gone: the stack resets the connection */
-	tbg_tcb_forget(&key);
+	if (f)
+		tbg_tcb_forget(&key, f);
 	tbg_count(TBG_WHY_OFF);
 	return TBG_PASS;
 }
@@ -330,7 +331,7 @@ static __always_inline int tbg_own_again(struct __sk_buff *skb, struct tbg_scrat
 
 	if (tbg_is_astray(skb, &s->pkt, f)) {
 		/* let the stack reset it, over its own route */
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_IFACE);
 		return TBG_PASS;
 	}
@@ -379,7 +380,7 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	if (!f->answers && knob->births == TBG_BIRTHS_KERNEL && tbg_sockets &&
 	    tbg_socket_state(skb, p) == BPF_TCP_NEW_SYN_RECV) {
 		tbg_hand_tell(key);
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}

@@ -80,7 +80,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 	/* the socket is gone and nobody waits for the reply, or the route has changed */
 	if ((f->state == TBG_TCB_HANDED && !tbg_is_connected(skb, &s->pkt)) ||
 	    tbg_is_astray(skb, &s->pkt, f)) {
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 		return TC_ACT_SHOT;
 	}
 	if (f->tries >= TBG_PUSH_TRIES)

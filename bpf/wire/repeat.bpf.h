@@ -67,10 +67,10 @@ static __always_inline int tbg_tcb_reset(struct __sk_buff *skb, struct tbg_scrat
 	if ((__s32)(s->pkt.ack - seq) < 0)
 		seq = s->pkt.ack;
 	if (tbg_bare_make(skb, s, f, TBG_NUMBERS(seq, ack), TBG_TCP_RST)) {
-		tbg_tcb_forget(key);
+		tbg_tcb_forget(key, f);
 		return TC_ACT_SHOT;
 	}
-	tbg_tcb_forget(key);
+	tbg_tcb_forget(key, f);
 	return tbg_reply_last(skb);
 }
 
