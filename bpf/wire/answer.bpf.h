@@ -77,11 +77,17 @@ static __always_inline __u16 tbg_pseudo(const struct tbg_pkt *p)
 			     bpf_htons(20 + p->opt_len + p->payload_len));
 }
 
-/* CHECKSUM_PARTIAL: the field holds the sum of the pseudo-header only. */
-static __always_inline bool tbg_is_partial(struct tbg_frame *frame,
-					   const struct tbg_pkt *p)
+/*
+ * Returns whether the device or the stack has verified the checksum, or leaves it to the
+ * sending device (CHECKSUM_PARTIAL): the field holds the sum of the pseudo-header only.
+ */
+static __always_inline bool tbg_is_verified(struct tbg_frame *frame,
+					    const struct tbg_pkt *p)
 {
-	return p->check == tbg_pseudo(p) && tbg_frame_partial(frame);
+	__u32 summed = tbg_frame_summed(frame);
+
+	return summed == TBG_CHECKSUM_UNNECESSARY ||
+	       (summed == TBG_CHECKSUM_PARTIAL && p->check == tbg_pseudo(p));
 }
 
 /*
@@ -97,7 +103,7 @@ __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 	if (!s)
 		return -1;
 	p = &s->pkt;
-	if (tbg_is_partial(frame, p) || tbg_frame_verified(frame)) {
+	if (tbg_is_verified(frame, p)) {
 		p->checked = TBG_CHECKED_SOUND;
 		return 0;
 	}
@@ -122,8 +128,7 @@ __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 		return -1;
 	len = s->pkt.payload_len;
 	if (len > TBG_REQ_MAX)	/* too long to be summed here */
-		return tbg_frame_verified(frame) || tbg_is_partial(frame, &s->pkt) ?
-		       0 : -1;
+		return tbg_is_verified(frame, &s->pkt) ? 0 : -1;
 	if (len) {
 		TBG_BOUND(len, TBG_REQ_MAX, return -1);
 		if (tbg_load(frame, s->pkt.payload, s->head.b, len))
@@ -133,14 +138,18 @@ __attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
 }
 
 /* Returns whether the checksum is right. For callers that don't need the payload. */
-static __always_inline bool tbg_segment_sound(struct tbg_frame *frame,
-					      struct tbg_scratch *s)
+__attribute__((noinline)) int tbg_segment_sound(struct tbg_frame *frame,
+						struct tbg_scratch *s)
 {
+	if (!s)
+		return 0;
 	/* the lookup of its request has checked it; wire cannot answer that request */
 	if (s->pkt.checked)
 		return s->pkt.checked != TBG_CHECKED_WRONG;
-	return tbg_is_partial(frame, &s->pkt) || tbg_frame_verified(frame) ||
-	       tbg_segment_check(frame, s) >= 0;
+	/* saves the copy of the payload */
+	if (s->pkt.payload_len && tbg_is_verified(frame, &s->pkt))
+		return 1;
+	return tbg_segment_check(frame, s) >= 0;
 }
 
 /* Writes the request back into a frame that was prepared for the reply. */

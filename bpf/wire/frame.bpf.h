@@ -114,16 +114,9 @@ static __always_inline long tbg_frame_resize(struct tbg_frame *frame, __u32 len)
 #endif
 }
 
-/* Returns whether the device or the stack has verified the segment's checksum. */
-static __always_inline bool tbg_frame_verified(struct tbg_frame *frame)
-{
-#ifdef TBG_XDP
-	return false;		/* XDP programs can't read that */
-#else
-	return bpf_csum_level(frame, BPF_CSUM_LEVEL_QUERY) >= 0;
-#endif
-}
-
+/* Values of skb->ip_summed (include/linux/skbuff.h) */
+#define TBG_CHECKSUM_UNNECESSARY 1
+#define TBG_CHECKSUM_COMPLETE 2
 #define TBG_CHECKSUM_PARTIAL 3
 
 struct net_device___wire {
@@ -154,23 +147,28 @@ struct sk_buff___wire {
 	unsigned char ip_summed:2;
 } __attribute__((preserve_access_index));
 
-/* CHECKSUM_PARTIAL: the checksum is left to the sending device. */
-static __always_inline bool tbg_frame_partial(struct tbg_frame *frame)
+/*
+ * Returns ip_summed of the frame's skb. XDP programs can't read it: the skb of a SYN on
+ * this interface was CHECKSUM_PARTIAL or not.
+ */
+static __always_inline __u32 tbg_frame_summed(struct tbg_frame *frame)
 {
 #ifdef TBG_XDP
-	/*
-	 * XDP programs can't read this either: the skb of a SYN on this interface had
-	 * it or not
-	 */
 	__u32 ifindex = frame->ingress_ifindex;
 	struct tbg_port *port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
 
-	return port && port->partial;
+	return port && port->partial ? TBG_CHECKSUM_PARTIAL : 0;
 #else
 	struct sk_buff___wire *skb = (void *)frame;
 
-	return BPF_CORE_READ_BITFIELD_PROBED(skb, ip_summed) == TBG_CHECKSUM_PARTIAL;
+	return BPF_CORE_READ_BITFIELD_PROBED(skb, ip_summed);
 #endif
+}
+
+/* CHECKSUM_PARTIAL: the checksum is left to the sending device. */
+static __always_inline bool tbg_frame_partial(struct tbg_frame *frame)
+{
+	return tbg_frame_summed(frame) == TBG_CHECKSUM_PARTIAL;
 }
 
 /*
