@@ -16,7 +16,10 @@ static __always_inline int tbg_bare_write(struct __sk_buff *skb, struct tbg_scra
 					  __u32 frame)
 {
 	/* grow first: a mere cut keeps a checksum that a device computed for the whole frame */
-	if (bpf_skb_change_tail(skb, skb->len + 1, 0) || bpf_skb_change_tail(skb, frame, 0))
+	if (tbg_frame_summed(skb) == TBG_CHECKSUM_COMPLETE &&
+	    bpf_skb_change_tail(skb, skb->len + 1, 0))
+		return -1;
+	if (skb->len != frame && bpf_skb_change_tail(skb, frame, 0))
 		return -1;
 	return tbg_reply_heads(skb, s, 0);
 }
