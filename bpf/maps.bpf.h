@@ -203,6 +203,7 @@ struct tbg_scratch {
 	__u32 path_len;			/* of the key's text in path */
 	struct tbg_reply reply;
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
+	__u32 now_ms;			/* the same in ms; wire without translation only */
 	__u64 bucket_tag;		/* of the client, where it has a rate, */
 	__u32 bucket_set;		/* and where its bucket is */
 	__u8 heads[TBG_HEADS_MAX];	/* IP and TCP headers of a segment, to be restored */

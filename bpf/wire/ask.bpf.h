@@ -30,11 +30,12 @@ static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 
 /* Fills *ret with a connection that only the interface's MTU and no window limits. */
 static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tbg_knob *knob,
-					  const struct tbg_pkt *p, struct tbg_tcb *ret)
+					  const struct tbg_scratch *s, struct tbg_tcb *ret)
 {
+	const struct tbg_pkt *p = &s->pkt;
 	const struct tbg_agreed a = {
-		.irs = p->seq, .iss = p->ack, .peer_mss = 0xffff, .snd_wscale = 14,
-		.rcv_wscale = 14, .flags = TBG_FLOW_TS | TBG_TCB_WSCALE,
+		.irs = p->seq, .iss = p->ack, .now_ms = s->now_ms, .peer_mss = 0xffff,
+		.snd_wscale = 14, .rcv_wscale = 14, .flags = TBG_FLOW_TS | TBG_TCB_WSCALE,
 	};
 
 	tbg_tcb_make(skb, knob, p, &a, ret);
@@ -54,7 +55,7 @@ static __attribute__((noinline)) int tbg_ask_line(struct __sk_buff *skb, struct 
 
 	if (!s || !knob)
 		return TBG_WHY_OFF;
-	tbg_ask_begin(skb, knob, &s->pkt, &f);
+	tbg_ask_begin(skb, knob, s, &f);
 	return cut ? tbg_hit_cut(skb, s, knob, &f, &frame) : tbg_may_hit(knob, &f, &s->pkt);
 }
 

@@ -32,9 +32,9 @@ static __attribute__((noinline)) int
 tbg_bare_make(struct __sk_buff *skb, struct tbg_scratch *s, struct tbg_tcb *f,
 	      __u64 numbers, __u32 flags)
 {
-	__u32 now_ms = tbg_now_ms(), frame;
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
+	__u32 frame;
 
 	if (!s || !f)
 		return -1;
@@ -42,7 +42,7 @@ tbg_bare_make(struct __sk_buff *skb, struct tbg_scratch *s, struct tbg_tcb *f,
 	p = &s->pkt;
 	__builtin_memset(r, 0, sizeof(*r));
 	bpf_spin_lock(&f->lock);
-	tbg_reply_flow(r, f, now_ms);
+	tbg_reply_flow(r, f, s->now_ms);
 	r->tsecr = f->tsrecent;
 	r->may_fragment = !(f->flags & TBG_TCB_DF);
 	bpf_spin_unlock(&f->lock);
@@ -73,7 +73,7 @@ static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scrat
 					 const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	bool bare = !s->pkt.payload_len && !(s->pkt.tcp_flags & TBG_TCP_FIN);
-	__u32 now_ms = tbg_now_ms(), seq, ack, least_ms;
+	__u32 now_ms = s->now_ms, seq, ack, least_ms;
 	struct tbg_knob *knob = tbg_knob_get();
 	bool told = false, owed;
 

@@ -53,6 +53,7 @@ struct sk_buff___mtu {
 struct tbg_agreed {
 	__u32 irs, iss;		/* the first sequence numbers after the SYNs */
 	__u32 tsoff, window, flowinfo;
+	__u32 now_ms;
 	__u16 peer_mss;
 	__u8 snd_wscale, rcv_wscale, flags;
 };
@@ -99,7 +100,7 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->acked = a->iss;
 	f->tsoff = a->tsoff;
 	f->flags = a->flags;
-	f->born_ms = tbg_now_ms();
+	f->born_ms = a->now_ms;
 	f->seen_ms = f->born_ms;
 	f->tsval = f->born_ms + a->tsoff;
 	f->tsrecent = p->tsval;
@@ -228,11 +229,12 @@ static __always_inline void tbg_offer_key_of(struct __sk_buff *skb, const struct
 __attribute__((noinline)) int tbg_offer_learn(struct __sk_buff *skb, const struct tbg_pkt *p,
 					      const struct tbg_agreed *a)
 {
-	struct tbg_offer offer = { .learned_ms = tbg_now_ms() };
+	struct tbg_offer offer = {};
 	struct tbg_offer_key key;
 
 	if (!p || !a)
 		return 0;
+	offer.learned_ms = a->now_ms;
 	offer.window = a->window;
 	offer.kind = tbg_offer_kind(a->flags);
 	offer.wscale = a->rcv_wscale;

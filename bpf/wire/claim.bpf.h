@@ -39,10 +39,9 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
  * advances the sequence numbers. xdp: the reply leaves there. Returns 0 or a reason.
  */
 static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_tcb *f,
-				     const struct tbg_pkt *p, struct tbg_reply *r, __u64 now_ns,
+				     const struct tbg_pkt *p, struct tbg_reply *r, __u32 now_ms,
 				     bool xdp)
 {
-	__u32 now_ms = now_ns / 1000000;
 	bool left = false;
 	int why = 0;
 

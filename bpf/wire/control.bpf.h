@@ -64,7 +64,7 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 				      const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 now_ms = tbg_now_ms(), seq, ack, sent, flags = 0;
+	__u32 now_ms = s->now_ms, seq, ack, sent, flags = 0;
 	bool left, owed;
 
 	bpf_spin_lock(&f->lock);
@@ -110,7 +110,7 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
 				       const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 end = p->seq + p->payload_len, now_ms = tbg_now_ms(), seq, ack;
+	__u32 end = p->seq + p->payload_len, now_ms = s->now_ms, seq, ack;
 	bool owed;
 
 	bpf_spin_lock(&f->lock);
@@ -242,7 +242,7 @@ static __always_inline int tbg_hand_reset(struct __sk_buff *skb, struct tbg_scra
 static __always_inline int tbg_hand_close(struct __sk_buff *skb, struct tbg_scratch *s,
 					  const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
-	__u32 now_ms = tbg_now_ms(), seq, ack;
+	__u32 now_ms = s->now_ms, seq, ack;
 	struct tbg_pkt *p = &s->pkt;
 	bool left, owed;
 

@@ -127,10 +127,10 @@ static __always_inline __u32 tbg_cookie_proof(struct tbg_sip s, __u32 irs, __u64
 
 /* Returns the sequence number for the SYN-ACK. Sets c->tsoff and c->label. */
 static __always_inline __u32 tbg_cookie_make(const struct tbg_tcb_key *k,
-					     const struct tbg_knob *knob, __u32 irs,
-					     struct tbg_cookie *c)
+					     const struct tbg_knob *knob, __u64 now_ns,
+					     __u32 irs, struct tbg_cookie *c)
 {
-	__u64 minute = bpf_ktime_get_ns() >> TBG_COOKIE_SHIFT, mask;
+	__u64 minute = now_ns >> TBG_COOKIE_SHIFT, mask;
 	__u32 low = (minute & 3) << 9 | c->mss_at << 6 | c->wscale << 2 |
 		    c->sack << 1 | c->ecn, proof;
 	struct tbg_sip s;
@@ -152,10 +152,10 @@ enum tbg_proven { TBG_PROVEN_NOTHING, TBG_PROVEN_ENDS, TBG_PROVEN_ALL };
 /* Checks n, which should be the sequence number of our SYN-ACK to irs. Sets *c. */
 static __always_inline enum tbg_proven tbg_cookie_check(const struct tbg_tcb_key *k,
 							const struct tbg_knob *knob,
-							__u32 irs, __u32 n,
+							__u64 now_ns, __u32 irs, __u32 n,
 							struct tbg_cookie *c)
 {
-	__u64 minute = bpf_ktime_get_ns() >> TBG_COOKIE_SHIFT, mask;
+	__u64 minute = now_ns >> TBG_COOKIE_SHIFT, mask;
 	struct tbg_sip s;
 	__u32 low, proof;
 

@@ -29,6 +29,13 @@ static __always_inline __u32 tbg_now_ms(void)
 	return bpf_ktime_get_ns() / 1000000;
 }
 
+/* Reads the clock, once for each segment. */
+static __always_inline void tbg_clock_read(struct tbg_scratch *s)
+{
+	s->now_ns = bpf_ktime_get_ns();
+	s->now_ms = s->now_ns / 1000000;
+}
+
 /* Returns the later of two sequence numbers (RFC 9293 3.4). */
 static __always_inline __u32 tbg_seq_max(__u32 a, __u32 b)
 {

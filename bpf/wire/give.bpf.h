@@ -107,7 +107,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 				    const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 now_ms = tbg_now_ms(), frame;
+	__u32 now_ms = s->now_ms, frame;
 	struct tbg_given g = {};
 	int why;
 
@@ -128,7 +128,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 	bpf_spin_lock(&f->lock);
 	why = tbg_give_take(f, p, &g, now_ms);
 	bpf_spin_unlock(&f->lock);
-	why = why ?: tbg_claim(key, f, p, &s->reply, s->now_ns, false);
+	why = why ?: tbg_claim(key, f, p, &s->reply, now_ms, false);
 	if (why) {
 		tbg_count(TBG_WHY_GIVE_LATE);
 		return 0;

@@ -45,7 +45,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 		return -why;
 	if (tbg_reply_room(skb, frame, soft))
 		return -TBG_WHY_ROOM;
-	why = tbg_claim(key, f, p, r, s->now_ns, false);
+	why = tbg_claim(key, f, p, r, s->now_ms, false);
 	if (why) {
 		tbg_request_restore(skb, s);
 		return -why;

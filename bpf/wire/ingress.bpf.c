@@ -46,7 +46,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 				     const struct tbg_knob *knob,
 				     const struct tbg_tcb_key *key, bool *taken)
 {
-	struct tbg_agreed a = {};
+	struct tbg_agreed a = { .now_ms = s->now_ms };
 	struct tbg_pkt *p = &s->pkt;
 	int why;
 
@@ -302,6 +302,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	if (p->payload_len &&
 	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)
 		bpf_tail_call(skb, &tbg_tail, 0);
+	tbg_clock_read(s);
 	tbg_tcb_key_of(skb, knob, p, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
 	if (f && tbg_is_next_door(skb, p, f)) {
@@ -329,7 +330,7 @@ static __always_inline int tbg_own_again(struct __sk_buff *skb, struct tbg_scrat
 {
 	int act;
 
-	if (tbg_is_astray(skb, &s->pkt, f)) {
+	if (tbg_is_astray(skb, s, f)) {
 		/* let the stack reset it, over its own route */
 		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_IFACE);
@@ -352,7 +353,6 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	int why, soft, act;
 
 	__builtin_memset(&s->reply, 0, sizeof(s->reply));
-	s->now_ns = bpf_ktime_get_ns();
 	if (p->frag) {
 		act = tbg_on_fragment(skb, s, key, f);
 		return tbg_hand_end(skb, s, key, f, act);
@@ -409,6 +409,7 @@ int tbg_answer(struct __sk_buff *skb)
 
 	if (!s || !knob)
 		return TBG_PASS;
+	tbg_clock_read(s);
 	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
 	if (!f) {

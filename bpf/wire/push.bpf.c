@@ -13,7 +13,7 @@
 static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratch *s,
 					const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
-	__u32 now_ms = tbg_now_ms(), seq, ack;
+	__u32 now_ms = s->now_ms, seq, ack;
 	struct tbg_pkt *p = &s->pkt;
 	bool may, left = false;
 
@@ -71,7 +71,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 					  const struct tbg_tcb_key *key,
 					  struct tbg_tcb *f)
 {
-	__u32 now_ms = tbg_now_ms();
+	__u32 now_ms = s->now_ms;
 	int act;
 
 	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING)
@@ -79,7 +79,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 	s->pkt.ack = f->acked;
 	/* the socket is gone and nobody waits for the reply, or the route has changed */
 	if ((f->state == TBG_TCB_HANDED && !tbg_is_connected(skb, &s->pkt)) ||
-	    tbg_is_astray(skb, &s->pkt, f)) {
+	    tbg_is_astray(skb, s, f)) {
 		tbg_tcb_forget(key, f);
 		return TC_ACT_SHOT;
 	}
@@ -122,7 +122,7 @@ int tbg_push(struct __sk_buff *skb)
 		return 0;
 	s->pkt.odd = 0;
 	__builtin_memset(&s->reply, 0, sizeof(s->reply));
-	s->now_ns = bpf_ktime_get_ns();
+	tbg_clock_read(s);
 	if (what == TBG_PUSH_ASK)
 		return !tbg_give_find(skb, s);
 	if (what == TBG_PUSH_WHY)

@@ -82,7 +82,7 @@ static __always_inline int tbg_again_find(struct __sk_buff *skb, struct tbg_scra
 					  const struct tbg_knob *knob,
 					  struct tbg_tcb *f, bool timer)
 {
-	__u32 now_ms = tbg_now_ms(), mss;
+	__u32 now_ms = s->now_ms, mss;
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_blob *blob;
@@ -127,7 +127,7 @@ static __always_inline int tbg_again(struct __sk_buff *skb, struct tbg_scratch *
 				     bool soft, enum tbg_again_why which)
 {
 	bool timer = which != TBG_AGAIN_CLIENT;
-	__u32 mask, frame, now_ms = tbg_now_ms();
+	__u32 mask, frame, now_ms = s->now_ms;
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
 	int err;

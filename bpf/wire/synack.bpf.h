@@ -163,14 +163,14 @@ static __always_inline bool tbg_syn_is_free(struct __sk_buff *skb, const struct 
  * Looks up the offer for a SYN of this kind. Returns false if there is none or if it is
  * too old: the kernel then answers this SYN, and the offer is learned again.
  */
-static __always_inline bool tbg_offer_get(struct __sk_buff *skb, const struct tbg_pkt *p,
+static __always_inline bool tbg_offer_get(struct __sk_buff *skb, const struct tbg_scratch *s,
 					  __u16 kind, struct tbg_offer *ret)
 {
-	__u32 now_ms = tbg_now_ms(), was;
+	__u32 now_ms = s->now_ms, was;
 	struct tbg_offer_key key;
 	struct tbg_offer *o;
 
-	tbg_offer_key_of(skb, p, kind, &key);
+	tbg_offer_key_of(skb, &s->pkt, kind, &key);
 	o = bpf_map_lookup_elem(&tbg_offers, &key);
 	if (!o)
 		return false;
@@ -186,10 +186,8 @@ static __always_inline bool tbg_offer_get(struct __sk_buff *skb, const struct tb
  * Returns the last time, in ms, with these low bits (TBG_COOKIE_REST at most). It is
  * never later than the TSval of the connection's next segment.
  */
-static __always_inline __u32 tbg_cookie_time(__u32 rest)
+static __always_inline __u32 tbg_cookie_time(__u32 now_ms, __u32 rest)
 {
-	__u32 now_ms = tbg_now_ms();
-
 	if (rest > TBG_COOKIE_REST)
 		rest = TBG_COOKIE_REST;
 	return now_ms - ((now_ms - rest) & TBG_COOKIE_REST);
@@ -221,7 +219,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	    mss < (p->v6 ? TBG_MSS_V6_LEAST : TBG_MSS_LEAST))
 		return TBG_PASS;
 	kind = tbg_syn_kind(s);
-	if (tbg_crowd_full(key) || !tbg_offer_get(skb, p, kind, &offer) ||
+	if (tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer) ||
 	    !tbg_way_fits(skb, p) || !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
 		return TBG_PASS;
 	mtu = tbg_mtu_of(skb);
@@ -232,14 +230,15 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 		c.wscale = s->opt.wscale;
 	c.sack = !!(kind & TBG_OFFER_SACK);
 	c.ecn = !!(kind & TBG_OFFER_ECN);
-	a.seq = tbg_cookie_make(key, knob, p->seq, &c);
+	a.seq = tbg_cookie_make(key, knob, s->now_ns, p->seq, &c);
 	a.ack = p->seq + 1;
 	a.kind = kind;
 	a.wscale = offer.wscale;
 	a.ece = c.ecn;
 	a.window = offer.window > 65535 ? 65535 : offer.window;
 	a.mss = mtu - heads;
-	a.tsval = tbg_cookie_time(mss - tbg_cookie_mss(c.mss_at, true, p->v6)) + c.tsoff;
+	a.tsval = tbg_cookie_time(s->now_ms, mss - tbg_cookie_mss(c.mss_at, true, p->v6)) +
+		  c.tsoff;
 	a.tsecr = s->opt.tsval;
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ttl = p->v6 ? knob->hops : knob->ttl;
@@ -269,10 +268,10 @@ tbg_cookie_read(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_t
 	if (!s || !key || !a || !knob)
 		return TBG_WHY_OFF;
 	p = &s->pkt;
-	proven = tbg_cookie_check(key, knob, p->seq - 1, p->ack - 1, &c);
+	proven = tbg_cookie_check(key, knob, s->now_ns, p->seq - 1, p->ack - 1, &c);
 	since_ms = p->tsecr - c.tsoff;
 	if (proven == TBG_PROVEN_NOTHING ||
-	    (p->plain_ts && tbg_now_ms() + 1 - since_ms > TBG_COOKIE_AGE_MS))
+	    (p->plain_ts && s->now_ms + 1 - since_ms > TBG_COOKIE_AGE_MS))
 		return TBG_WHY_NO_FLOW;
 	/*
 	 * the kernel would reset it; dropped, the client sends it again after its first

@@ -58,11 +58,11 @@ static __always_inline bool tbg_is_unrouted(struct __sk_buff *skb, const struct 
  * Returns whether nothing was heard of the client for so long that its route has to be
  * checked again before the last reply is repeated.
  */
-static __always_inline bool tbg_is_astray(struct __sk_buff *skb, const struct tbg_pkt *p,
+static __always_inline bool tbg_is_astray(struct __sk_buff *skb, const struct tbg_scratch *s,
 					  const struct tbg_tcb *f)
 {
-	return f->state != TBG_TCB_HANDED && tbg_now_ms() - f->seen_ms > TBG_ASTRAY_MS &&
-	       !tbg_way_fits(skb, p);
+	return f->state != TBG_TCB_HANDED && s->now_ms - f->seen_ms > TBG_ASTRAY_MS &&
+	       !tbg_way_fits(skb, &s->pkt);
 }
 
 #endif

@@ -85,7 +85,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame, struct tbg_scratch 
 		return why;
 	if (tbg_segment_check(frame, s) < 0)
 		return TBG_WHY_CSUM;
-	s->now_ns = bpf_ktime_get_ns();
+	tbg_clock_read(s);
 	__builtin_memset(r, 0, sizeof(*r));
 	why = tbg_hit_find(s, p->payload_len);
 	why = why ?: tbg_xdp_cut(frame, s, knob, f, &len);
@@ -94,8 +94,8 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame, struct tbg_scratch 
 	if (tbg_frame_resize(frame, len))
 		return TBG_WHY_ROOM;
 	why = TBG_WHY_BUSY;
-	if (tbg_port_take(port, s->now_ns / 1000000))
-		why = tbg_claim(key, f, p, r, s->now_ns, true);
+	if (tbg_port_take(port, s->now_ms))
+		why = tbg_claim(key, f, p, r, s->now_ms, true);
 	if (why)
 		tbg_request_restore(frame, s);
 	return why;
