@@ -95,6 +95,8 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 					 const struct tbg_pkt *p, const struct tbg_agreed *a,
 					 struct tbg_tcb *f)
 {
+	__u16 mac[6] __attribute__((aligned(4)));	/* destination, source */
+
 	f->rcv_nxt = a->irs;
 	f->snd_nxt = a->iss;
 	f->acked = a->iss;
@@ -115,8 +117,10 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 		f->flags |= TBG_FLOW_V6;
 	else if (!knob->no_df)
 		f->flags |= TBG_TCB_DF;
-	bpf_skb_load_bytes(skb, 0, f->own, sizeof(f->own));
-	bpf_skb_load_bytes(skb, ETH_ALEN, f->mac, sizeof(f->mac));
+	if (!tbg_load_words(skb, 0, mac, 3)) {
+		__builtin_memcpy(f->own, mac, sizeof(f->own));
+		__builtin_memcpy(f->mac, mac + 3, sizeof(f->mac));
+	}
 	f->vlan = bpf_htons(tbg_vlans(skb, p));
 }
 
