@@ -2,7 +2,7 @@
 """The results of a run, while it runs and at its end: KTAP, failures by name, JSON, JUnit.
 
 Called by vm/run. A Reader follows the KTAP of tests/run in one guest, line by line;
-report() and write_junit() cover all guests. It must never report a test as passed that
+as_json() and write_junit() cover all guests. It must never report a test as passed that
 it has not seen pass.
 """
 from __future__ import annotations
@@ -18,21 +18,26 @@ ROW = re.compile(r"( *)(not ok|ok) \d+ ?(?:- )?(.*?)(?: # SKIP\b ?(.*))?$")
 SUBTEST = re.compile(r"( *)# Subtest: (.*)$")
 RUNNING = re.compile(r" *# running (\S+)")
 TIME = re.compile(r" *# time ([\d.]+) s$")
+TIME_OF_ROW = re.compile(r" +# (t_\w+) ([\d.]+) s$")  # of tests/lib/ktap.py
 # As tests/run ends (tests/lib/results.py).
 OF_FAILURES = re.compile(r"# (FAILED |    (alone|log): |and \d+ more)")
 ALONE = re.compile(r"make check TEST=(\S+) KERNEL=own\b.*")
 PROGRAM_INDENT, ROW_INDENT = 2, 4
+NOTE = re.compile(" {%d}# ?(.*)$" % ROW_INDENT)
 # Characters that XML 1.0 does not allow.
 NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Reader:
-    """Rows of one guest: [{suite, program, name, verdict, reason}], line by line."""
+    """Rows of one guest: [{suite, program, name, verdict, reason, seconds, notes}], line by line.
+
+    notes: what the test printed and, if it failed, the faults and the stderr of its program.
+    """
 
     def __init__(self) -> None:
         self.rows, self.running = [], None
         self.suite = self.program = ""
-        self.notes, self.seconds = [], {}
+        self.notes, self.faults, self.seconds, self.took = [], [], {}, {}
 
     def feed(self, line: Any) -> str | None:
         """Process a line; the name of the test that it reports as failed, or None."""
@@ -42,13 +47,16 @@ class Reader:
             if len(m.group(1)) < PROGRAM_INDENT + 2:
                 self.suite = m.group(2)
             else:
-                self.program, self.notes = m.group(2), []
+                self.program, self.notes, self.faults = m.group(2), [], []
         elif m := TIME.match(line):
             self.seconds[f"{self.suite}/{self.program}"] = float(m.group(1))
         elif m := ROW.match(line):
             return self.row(len(m.group(1)), m.group(2) == "ok", m.group(3), m.group(4))
-        elif self.program and re.match(r" +# (FAULT|stderr:)", line):
-            self.notes.append(line.strip(" #"))
+        elif m := TIME_OF_ROW.match(line):
+            self.took = {m.group(1): float(m.group(2))}
+        elif self.program and (m := NOTE.match(line)):
+            text = m.group(1)
+            (self.faults if re.match("FAULT|stderr:", text) else self.notes).append(text)
         return None
 
     def row(self, indent: int, ok: bool, name: str, skip: str | None) -> str | None:
@@ -58,12 +66,16 @@ class Reader:
         mine = [r for r in self.rows if (r["suite"], r["program"]) == (self.suite, self.program)]
         if not inside and mine and (ok or any(r["verdict"] == "fail" for r in mine)):
             for r in mine:
-                r["notes"] = self.notes if r["verdict"] == "fail" else []
+                r["notes"] += self.faults if r["verdict"] == "fail" else []
             return None             # the program only repeats what its rows say
+        notes, self.notes = self.notes, []
+        took = self.took if inside else self.seconds
         self.rows.append({
             "suite": self.suite, "program": self.program, "name": name if inside else "program",
             "verdict": "fail" if not ok else "skip" if skip is not None else "pass",
-            "reason": skip or "", "notes": [] if inside else self.notes})
+            "reason": skip or "",
+            "seconds": took.get(name if inside else f"{self.suite}/{self.program}"),
+            "notes": notes if inside else notes + self.faults})
         if ok:
             return None
         return f"{self.suite}/{self.program}" + (f": {name}" if inside else "")
@@ -161,16 +173,22 @@ def add_suite(root: xml.Element, name: str, res: judge.Boot, command: str | None
         if res.code != 0:
             fail(case, ["it did not end" if res.code is None else f"exit {res.code}"])
     for row in res.rows:
-        case = case_of(suite, f"{row['suite']}.{row['program']}", row["name"])
+        case = case_of(suite, f"{row['suite']}.{row['program']}", row["name"],
+                       **({} if row["seconds"] is None else {"time": f"{row['seconds']:.3f}"}))
         if row["verdict"] == "skip":
             xml.SubElement(case, "skipped", message=NO_XML.sub("?", row["reason"]))
         elif row["verdict"] == "fail":
             fail(case, [row["name"], *row["notes"]])
+        if row["notes"] and row["verdict"] != "fail":
+            xml.SubElement(case, "system-out").text = NO_XML.sub("?", "\n".join(row["notes"]))
+    xml.SubElement(suite, "system-out").text = f"logs in {res.folder}"
 
 
 def write_junit(path: str, boots: dict, seconds: float, command: str | None = None,
                 error: str = "") -> None:
     """One testsuite a kernel; a program is a class, a row a case, and the boot one more.
+
+    What a test printed is in its case, and where the guest's logs are in its testsuite.
 
     command: of the user, in place of rows. error: why nothing has been booted.
     """

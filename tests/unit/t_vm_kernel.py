@@ -283,6 +283,7 @@ def t_a_command_that_fails_is_a_failure_for_junit():
     with tempfile.TemporaryDirectory() as d:
         boot = judge.Boot()
         boot.asked, boot.seconds, boot.rows, boot.ready_s = fakeboot.asked(d), 1, [], 1.0
+        boot.folder = d
         for code, failures in ((0, "0"), (7, "1"), (None, "1")):
             boot.code = code
             results.write_junit(f"{d}/x", {"6.1": boot}, 1, "exit 7")
@@ -291,6 +292,60 @@ def t_a_command_that_fails_is_a_failure_for_junit():
             assert root.find("testsuite").get("failures") == failures
             case, = root.findall("testsuite/testcase[@name='exit 7']")
             assert (case.find("failure") is None) == (code == 0), code
+
+
+KTAP_OF_A_GUEST = """\
+KTAP version 1
+1..1
+  KTAP version 1
+  # Subtest: net
+  1..1
+    KTAP version 1
+    # Subtest: wire/t_x.py
+    1..3
+    # t_hit 2.500 s
+    ok 1 t_hit
+    # Traceback (most recent call last):
+    #   assert 1 == 2
+    # t_miss 0.250 s
+    not ok 2 t_miss
+    # before Linux 6.9
+    # t_late 0.001 s
+    ok 3 t_late # SKIP no late sockets
+    # FAULT skip not in tests/expect/skips
+    # stderr: a warning
+  # CPU time 2.000 s
+  # time 3.000 s
+  not ok 1 wire/t_x.py
+not ok 1 net
+"""
+
+
+def t_junit_has_what_each_test_printed():
+    reader = results.Reader()
+    failed = [reader.feed(line) for line in KTAP_OF_A_GUEST.splitlines()]
+    assert [x for x in failed if x] == ["net/wire/t_x.py: t_miss"], failed
+    with tempfile.TemporaryDirectory() as d:
+        boot = judge.Boot()
+        boot.asked, boot.seconds, boot.ready_s, boot.folder = fakeboot.asked(d), 4, 1.0, "logs/1"
+        boot.rows, boot.times = reader.rows, reader.seconds
+        results.write_junit(f"{d}/x", {"6.1": boot}, 4)
+        root = xml.parse(f"{d}/x").getroot()
+        hit, miss, late = (root.find(f"testsuite/testcase[@name='{name}']")
+                           for name in ("t_hit", "t_miss", "t_late"))
+        got = json.loads(results.as_json({"6.1": boot}, 4))["kernels"][0]
+    assert {case.get("classname") for case in (hit, miss, late)} == {"6.1.net.wire/t_x.py"}
+    assert [case.get("time") for case in (hit, miss, late)] == ["2.500", "0.250", "0.001"]
+    assert not list(hit), xml.tostring(hit)
+    assert miss.find("failure").text.splitlines() == [
+        "t_miss", "Traceback (most recent call last):", "  assert 1 == 2",
+        "FAULT skip not in tests/expect/skips", "stderr: a warning"], xml.tostring(miss)
+    assert late.find("skipped").get("message") == "no late sockets", xml.tostring(late)
+    assert late.find("system-out").text == "before Linux 6.9", xml.tostring(late)
+    assert root.find("testsuite/system-out").text == "logs in logs/1"
+    assert got["times"] == {"net/wire/t_x.py": 3.0}, got
+    assert [(row["name"], row["verdict"], row["seconds"]) for row in got["tests"]] == [
+        ("t_hit", "pass", 2.5), ("t_miss", "fail", 0.25), ("t_late", "skip", 0.001)], got
 
 
 def t_a_kernel_without_btf_is_refused_before_it_boots():
