@@ -33,6 +33,8 @@ PAST_NS = 5 * 10**9
 WHERE = os.environ.get("TBG_WHERE", "")
 IN_VM = WHERE.startswith("vm")
 KERNELS = ("vm/6.1", "vm/6.12", "vm/newest")    # of `make check-vm`
+# The number of the commit, where these kernels run together and share rows.
+TURN = os.environ.get("TBG_TURN", "")
 # Factor of times, at most; vm/run has another one for debug kernels.
 SLOW = int(os.environ.get("TBG_SLOW", 0)) or \
     (10 if IN_VM else 5 if os.environ.get("TBG_SANITIZER") else 1)
@@ -78,9 +80,15 @@ def shortened(timers: str) -> Iterator[None]:
         del os.environ["TOBOGGAND_TEST_TIMERS"]
 
 
-def share(rows: Sequence) -> Sequence:
-    """All; on each of the test kernels that are run together a third, which are all."""
-    return rows[KERNELS.index(WHERE)::len(KERNELS)] if WHERE in KERNELS else rows
+def share(rows: Sequence, parts: int = len(KERNELS)) -> Sequence:
+    """All; with a TURN this test kernel's part, another one than the others', and in each turn.
+
+    Of more parts than there are kernels some are left out in each turn.
+    """
+    if not TURN or WHERE not in KERNELS:
+        return rows
+    at = KERNELS.index(WHERE) + (len(KERNELS) + 1) * int(TURN)
+    return rows[at % parts::parts]
 
 
 def is_tier(got: str, want: str) -> bool:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
+import daemon                           # noqa: E402
 import ktap                             # noqa: E402
 
 sys.dont_write_bytecode = True
@@ -98,6 +99,35 @@ def t_each_program_of_a_share_is_there():
         unknown = set(" ".join(shares).split()) - known
         assert not unknown, unknown
     assert set(check.TSAN_LONG) <= known and set(check.NOT_QUICK) <= known
+
+
+def shares(rows, parts, turn):
+    """{kernel: its share} in a turn."""
+    was = daemon.WHERE, daemon.TURN
+    try:
+        ret = {}
+        for daemon.WHERE in daemon.KERNELS:
+            daemon.TURN = turn
+            ret[daemon.WHERE] = list(daemon.share(rows, parts))
+        return ret
+    finally:
+        daemon.WHERE, daemon.TURN = was
+
+
+def t_test_kernels_share_rows_and_have_all_by_turns():
+    rows = list(range(100))
+    for parts in (3, 9):
+        seen = {kernel: set() for kernel in daemon.KERNELS}
+        for turn in range(1260, 1260 + parts):
+            got = shares(rows, parts, str(turn))
+            together = sorted(row for share in got.values() for row in share)
+            assert len(together) == len(set(together)), (parts, turn, together)
+            assert len(together) >= 100 * 3 // parts - 3, (parts, turn, together)
+            for kernel, share in got.items():
+                seen[kernel].update(share)
+        assert all(sorted(some) == rows for some in seen.values()), (parts, seen)
+    # of three that are no test kernels together, each has all
+    assert all(share == rows for share in shares(rows, 9, "").values())
 
 
 def t_what_has_no_programs_runs_once():

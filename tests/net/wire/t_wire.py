@@ -429,16 +429,23 @@ def t_mtu_1500():
     mtu(1500, (4, 6))
 
 
+def other_mtu(size, families):
+    """One of them on each of the test kernels that are run together."""
+    if size not in daemon.share((9000, 1280, 576)):
+        raise ktap.Skip("another test kernel has this MTU")
+    mtu(size, families)
+
+
 def t_mtu_9000():
-    mtu(9000, (6, 4))
+    other_mtu(9000, (6, 4))
 
 
 def t_mtu_1280():
-    mtu(1280, (6, 4))
+    other_mtu(1280, (6, 4))
 
 
 def t_mtu_576():
-    mtu(576, (4,))
+    other_mtu(576, (4,))
 
 
 def offload(ends=("server", "client"), **features):
