@@ -290,6 +290,9 @@ def t_link_local_clients_of_two_links_may_have_the_same_ends():
     for link in n.links:
         n.server.run("ip", "address", "add", "fe80::1/64", "dev", link.name, "nodad")
         n.client.run("ip", "address", "add", "fe80::2/64", "dev", link.name, "nodad")
+        for ns in (n.server, n.client):     # as Link.up() has it for other addresses
+            ns.run("ip", "-6", "route", "replace", "fe80::/64", "dev", link.name, "metric", "1",
+                   "rto_min", "2s")
 
     def connect(link):
         with n.client.inside():
