@@ -83,11 +83,11 @@ def shortened(timers: str) -> Iterator[None]:
 def share(rows: Sequence, parts: int = len(KERNELS)) -> Sequence:
     """All; with a TURN this test kernel's part, another one than the others', and in each turn.
 
-    Of more parts than there are kernels some are left out in each turn.
+    Of more parts than there are kernels some are left out in each turn; of two, one is had twice.
     """
     if not TURN or WHERE not in KERNELS:
         return rows
-    at = KERNELS.index(WHERE) + (len(KERNELS) + 1) * int(TURN)
+    at = KERNELS.index(WHERE) + (2 * len(KERNELS) + 1) * int(TURN)
     return rows[at % parts::parts]
 
 

@@ -145,8 +145,10 @@ def mixed(where, address, rounds=ROUNDS, small=500, large=40000):
     assert wired >= rounds, f"{address}: {wired} of {3 * rounds} by wire; {why}"
 
 
-def all_ways(fn, **which):
-    for where, address in ways(**which):
+def all_ways(fn, shared=False, **which):
+    """shared: a third of them on each of the test kernels that are run together."""
+    found = list(ways(**which))
+    for where, address in daemon.share(found) if shared else found:
         with n.clean(PORT):
             try:
                 fn(where, address)
@@ -342,8 +344,8 @@ def client_sysctl(name, value):
 
 def without(name):
     with client_sysctl(name, 0):
-        all_ways(miss_then_hit, lo=False)
-        all_ways(mixed, lo=False)
+        all_ways(miss_then_hit, shared=True, lo=False)
+        all_ways(mixed, shared=True, lo=False)
 
 
 def t_client_without_timestamps():
@@ -456,7 +458,7 @@ def offload(ends=("server", "client"), **features):
     everything = {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "off"}
     link.offload(ends, **features)
     try:
-        for address in (link.server4, link.server6):
+        for address in daemon.share((link.server4, link.server6), 2):
             with n.clean(PORT):
                 miss_then_hit(n.client, (address, PORT), 1)     # an odd length
                 miss_then_hit(n.client, (address, PORT), 1000)
