@@ -88,27 +88,19 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 SEC("xdp.frags")
 int tbg_xdp(struct xdp_md *frame)
 {
-	__u64 linear = (__u64)(long)frame->data_end - (__u64)(long)frame->data;
-	__u32 ifindex = frame->ingress_ifindex, zero = 0;
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
+	__u32 zero = 0;
 	struct tbg_flow *f;
 	struct tbg_stats *st;
 	struct tbg_port *port;
 	struct tbg_pkt *p;
 	int why;
 
-	port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
-	if (!s || !knob || !port || bpf_xdp_get_buff_len(frame) != linear)
+	port = s && knob ? tbg_port_of(frame, s, knob) : NULL;
+	if (!port)
 		return XDP_PASS;
 	p = &s->pkt;
-	if (tbg_pkt_parse(frame, p, true) != TBG_PKT_TCP ||
-	    !tbg_port_served(knob, p->key.local_port) ||
-	    !tbg_port_is_meant(port, frame))
-		return XDP_PASS;
-	/* a bare acknowledgement matters only on an unproven interface */
-	if (!p->payload_len && port->proven && !port->lost)
-		return XDP_PASS;
 	f = bpf_map_lookup_elem(&tbg_flows, &p->key);
 	if (f)
 		tbg_port_learn(port, f, p, bpf_ktime_get_ns() / 1000000);

@@ -322,7 +322,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	return TBG_PASS;
 }
 
-/* A segment that shows a loss: sends what is missing. Returns a TC action. */
+/* Repeats what a segment shows to be lost. Returns a TC action. */
 static __always_inline int tbg_own_again(struct __sk_buff *skb, struct tbg_scratch *s,
 					 const struct tbg_knob *knob,
 					 const struct tbg_tcb_key *key, struct tbg_tcb *f,

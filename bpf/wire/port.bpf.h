@@ -40,6 +40,28 @@ static __always_inline bool tbg_port_is_meant(const struct tbg_port *port,
 		 (mac[2] ^ port->mac[2]));
 }
 
+/*
+ * Parses the frame into s->pkt. Returns the port it came in by; NULL if XDP can neither answer
+ * it nor learn from it.
+ */
+static __always_inline struct tbg_port *tbg_port_of(struct xdp_md *frame, struct tbg_scratch *s,
+						    const struct tbg_knob *knob)
+{
+	__u64 linear = (__u64)(long)frame->data_end - (__u64)(long)frame->data;
+	__u32 ifindex = frame->ingress_ifindex;
+	struct tbg_port *port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
+	struct tbg_pkt *p = &s->pkt;
+
+	if (!port || bpf_xdp_get_buff_len(frame) != linear)
+		return NULL;
+	if (tbg_pkt_parse(frame, p, true) != TBG_PKT_TCP ||
+	    !tbg_port_served(knob, p->key.local_port) ||
+	    !tbg_port_is_meant(port, frame))
+		return NULL;
+	/* a bare acknowledgement matters only on an unproven interface */
+	return !p->payload_len && port->proven && !port->lost ? NULL : port;
+}
+
 /* Whether a reply may be sent now: one at a time on an unproven interface. */
 static __always_inline bool tbg_port_take(struct tbg_port *port, __u32 now_ms)
 {

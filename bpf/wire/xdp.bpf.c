@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * XDP: the same answer, earlier. A hit on a connection without a socket whose reply is one
- * segment and fits the driver's frame is sent before an skb exists. Everything else is
- * passed up unchanged to tbg_ingress, which begins connections, ends them, hands them over,
- * repeats and counts. A separate object that shares wire's maps: if it does not load or
- * attach, only TC answers.
+ * Answers a hit at XDP, before an skb exists: on a connection without a socket, if the reply
+ * is one segment and fits the driver's frame. Everything else is passed up unchanged to
+ * tbg_ingress, which begins connections, ends them, hands them over, repeats and counts. A
+ * separate object that shares wire's maps: if it does not load or attach, only TC answers.
  */
 #define TBG_XDP
 #define TBG_MAY_CLOSE 1
@@ -120,27 +119,18 @@ static __always_inline int tbg_xdp_send(struct xdp_md *frame, struct tbg_scratch
 SEC("xdp.frags")
 int tbg_xdp(struct xdp_md *frame)
 {
-	__u64 linear = (__u64)(long)frame->data_end - (__u64)(long)frame->data;
 	struct tbg_scratch *s = tbg_scratch_get();
 	struct tbg_knob *knob = tbg_knob_get();
-	__u32 ifindex = frame->ingress_ifindex;
 	struct tbg_tcb_key key = {};
 	struct tbg_port *port;
 	struct tbg_tcb *f;
 	struct tbg_pkt *p;
 	int why;
 
-	port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
-	if (!s || !knob || !port || bpf_xdp_get_buff_len(frame) != linear)
+	port = s && knob ? tbg_port_of(frame, s, knob) : NULL;
+	if (!port)
 		return XDP_PASS;
 	p = &s->pkt;
-	if (tbg_pkt_parse(frame, p, true) != TBG_PKT_TCP ||
-	    !tbg_port_served(knob, p->key.local_port) ||
-	    !tbg_port_is_meant(port, frame))
-		return XDP_PASS;
-	/* a bare acknowledgement matters only on an unproven interface */
-	if (!p->payload_len && port->proven && !port->lost)
-		return XDP_PASS;
 	tbg_tcb_key_of(frame, knob, p, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
 	if (f)
