@@ -375,8 +375,11 @@ static bool options_sayable(const struct tbg_given *opt)
 {
 	for (size_t i = 0; i < TEXTS_NR; i++) {
 		const char *value = *(const char *const *)((const char *)opt + texts[i].at);
-		json_t *text = texts[i].sent ? json_string(value ?: "") : json_null();
+		json_t *text;
 
+		if (!texts[i].sent || !value)
+			continue;
+		text = json_string(value);
 		json_decref(text);
 		if (text)
 			continue;

@@ -160,7 +160,7 @@ class Lab:
         self.server_cpus, self.client_cpus = set(server_cpus), set(client_cpus)
         self.server, self.client = f"{NETNS}s{os.getpid()}", f"{NETNS}c{os.getpid()}"
         self.dir, self.cgroups, self.nets = None, [], 0
-        self.led: set[str] = set()      # links whose route to nowhere a server knows
+        self.led: set[str] = set()      # links that have the route of lead_nowhere()
         self.v6 = False         # links have addresses of IPv6
         self.procs, self.interrupted = [], False
         # A number is reused as late as possible: peers keep metrics of its addresses.

@@ -79,8 +79,8 @@ static int key_of(int fd, struct tbg_tcb_key *ret)
 	return 0;
 }
 
-/* Counts whether the last give-back has paid. */
-static void pay(struct tbg_tcb *t)
+/* Counts the last give-back as one that has paid, or has not. */
+static void unpaid_count(struct tbg_tcb *t)
 {
 	bool paid = (uint16_t)(t->answers - t->given_at) >= GIVE_PAYS;
 
@@ -106,7 +106,7 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 		return -errno;
 	if (ret->tcb.state != TBG_TCB_HANDED)
 		return -ENOENT;
-	pay(&ret->tcb);
+	unpaid_count(&ret->tcb);
 	return tbg_tcb_owed(&ret->tcb) ? 0 : bpf_map_delete_elem(t->tcbs_fd, &ret->key);
 }
 
@@ -220,7 +220,7 @@ bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_
 	}
 	if (!asks(t, k, b, len))
 		return refuse(k);
-	/* 1: at every chance, whether that pays or not, as tests want it */
+	/* 1: at every chance, whether that pays or not */
 	if (++k->streak < (answers == 1 ? 1 : answers << k->tcb.unpaid))
 		return false;
 	return give(t, k, fd, taken, b, len) || refuse(k);

@@ -62,8 +62,7 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret);
  * in b, if this is the answers-th request in a row that wire could answer; more are
  * needed if earlier give-backs did not pay. taken: bytes of earlier requests that were
  * read from the socket and answered. True: the socket is dead; close fd. If wire refuses,
- * it is asked more rarely. Needs CAP_NET_ADMIN among the
- * thread's permitted capabilities.
+ * it is asked more rarely. Needs CAP_NET_ADMIN among the thread's permitted capabilities.
  */
 bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
 		  const uint8_t *b, uint32_t len, unsigned int answers);

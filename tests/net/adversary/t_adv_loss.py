@@ -124,7 +124,7 @@ def t_request_sent_twice_at_once():
             c.send(flags=".")
             if took_s < 0.005:
                 break
-            # it may be 10 ms for wire, and a loss: another one, whose number may differ
+            # wire may have taken the second for a retransmission: try another connection
             c.drop()
             s.connections.remove(c)
         s.hit(c, OTHER)                 # nothing was lost
