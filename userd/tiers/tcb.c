@@ -235,7 +235,7 @@ struct tbg_due {
 
 static uint32_t *due_place(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 {
-	uint32_t hash = (key->flow.remote[3] ^ key->flow.remote_port << 16) * 0x9e3779b1u;
+	uint32_t hash = (key->flow.remote[3] ^ (uint32_t)key->flow.remote_port << 16) * 0x9e3779b1u;
 
 	return &t->due_at[hash >> 16 & (TBG_DUE_PLACES - 1)];
 }
