@@ -42,14 +42,6 @@ static __always_inline int tbg_push_fin(struct __sk_buff *skb, struct tbg_scratc
 	return tbg_bare_send(skb, s, f, seq, ack, TBG_TCP_FIN);
 }
 
-/* Returns whether the segment has a socket other than a listener. */
-static __always_inline bool tbg_is_connected(struct __sk_buff *skb, const struct tbg_pkt *p)
-{
-	int state = tbg_socket_state(skb, p);
-
-	return state && state != BPF_TCP_LISTEN;
-}
-
 /* Returns 1 + the ms until the reply must be checked again; 0: no more. */
 static __always_inline int tbg_push_next(const struct tbg_tcb_key *key)
 {
@@ -74,12 +66,12 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 	__u32 now_ms = s->now_ms;
 	int act;
 
-	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING)
+	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING ||
+	    !tbg_within_reply(f, f->acked))
 		return TC_ACT_SHOT;
 	s->pkt.ack = f->acked;
-	/* the socket is gone and nobody waits for the reply, or the route has changed */
-	if ((f->state == TBG_TCB_HANDED && !tbg_is_connected(skb, &s->pkt)) ||
-	    tbg_is_astray(skb, s, f)) {
+	/* the route has changed */
+	if (tbg_is_astray(skb, s, f)) {
 		tbg_tcb_forget(key, f);
 		return TC_ACT_SHOT;
 	}

@@ -104,21 +104,49 @@ def t_blind_duplicate_acknowledgements():
     stage.play(script)
 
 
+def put_damaged(s, c):
+    """HIT in a packet whose IPv4 header has a flipped bit: the kernel's IP drops it."""
+    seg = s.st.tcp(c.local, c.remote, c.port, c.rport, c.iss + c.at, c.irs + c.got, "P.",
+                   c.window, c.options(), HIT)
+    packet = bytearray(s.st.ip(c.local, c.remote, seg))
+    packet[10] ^= 1
+    c.note_sent("P.", c.at, c.got, HIT, c.window)
+    s.st.put(s.st.frame(4, bytes(packet)))
+    assert not c.pending(), "an answer to a packet whose header is damaged"
+
+
 def t_wrong_ipv4_header_checksum():
     """A router's flipped bit: dropped (RFC 1122 3.2.1.2), not answered."""
     def script(s):
         c = s.connect()
         s.hit(c, OTHER)
-        seg = s.st.tcp(c.local, c.remote, c.port, c.rport, c.iss + c.at, c.irs + c.got, "P.",
-                       c.window, c.options(), HIT)
-        packet = bytearray(s.st.ip(c.local, c.remote, seg))
-        packet[10] ^= 1
-        c.note_sent("P.", c.at, c.got, HIT, c.window)
-        s.st.put(s.st.frame(4, bytes(packet)))
-        assert not c.pending(), "an answer to a packet whose header is damaged"
+        put_damaged(s, c)
         # wire has seen it go up, and leaves it to the socket
         assert c.get(HIT).body == BODIES["/hit"]
     stage.play(script, families=(4,))
+
+
+def before_its_socket(request, meanwhile):
+    """
+    The segment with which wire hands the connection over gets lost behind wire: until the
+    client sends it again, there is no socket. Other segments change nothing.
+    """
+    def script(s):
+        c = s.connect()
+        assert c.get(request).tier == s.tier
+        put_damaged(s, c)
+        sent = c.sent_max
+        meanwhile(c)
+        c.sent_max = sent
+        c.pending()
+        r = c.get(HIT)
+        assert (r.body, c.reset) == (BODIES["/hit"], False), r
+    stage.play(script, families=(4,))
+
+
+def t_reply_of_many_segments_before_its_socket():
+    """The timer of that reply, which is acknowledged, ends after 200 ms."""
+    before_its_socket(TEN, lambda c: time.sleep(0.7))
 
 
 def t_blind_data_with_an_old_acknowledgement():
