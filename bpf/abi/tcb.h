@@ -122,10 +122,7 @@ struct tbg_crowd_key {
 
 #define TBG_CROWDS_MAX	65536	/* clients that have connections of wire and are counted */
 
-/*
- * After this many retransmissions of the request without a socket the connection is reset
- * the connection.
- */
+/* After this many retransmissions of the request without a socket, the connection is reset. */
 #define TBG_HAND_TRIES	5
 
 /*

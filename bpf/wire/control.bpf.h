@@ -295,6 +295,8 @@ static __always_inline int tbg_on_shared(struct __sk_buff *skb, struct tbg_scrat
 	if (f->state == TBG_TCB_HANDED) {
 		int act = tbg_handed(skb, s, key, f);
 
+		if (act == TBG_HAND_CONTROL)
+			return TBG_NOT_YET;
 		return act == TBG_NOT_YET ? tbg_on_socket(skb, s, key, f) :
 		       tbg_hand_end(skb, s, key, f, act);
 	}

@@ -72,6 +72,7 @@ const volatile __u32 tbg_conntrack = 0;
 #define TBG_NOT_YET 1000		/* not a TC action: more has to be checked */
 #define TBG_HAND_RESET 1001	/* not a TC action: the connection is to be reset */
 #define TBG_HAND_CLOSE 1002	/* not a TC action: the connection is to be closed */
+#define TBG_HAND_CONTROL 1003	/* not a TC action: to be checked as a segment of wire's own */
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk,
 				   struct bpf_tcp_req_attrs___wire *attrs,
@@ -320,7 +321,8 @@ static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
 
 /*
  * A segment of a connection that was handed over. Returns TBG_NOT_YET if the socket
- * exists. If not, the accept queue was full: tries again.
+ * exists, TBG_HAND_CONTROL if there is none and the segment is a SYN or a reset. If there
+ * is none otherwise, the accept queue was full: tries again.
  */
 static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key,
@@ -341,15 +343,11 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch 
 	bpf_sk_release(sk);
 	if (there)
 		return TBG_NOT_YET;
+	if (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST))
+		return TBG_HAND_CONTROL;
 	/* the kernel makes a socket only of an ACK with the next sequence number */
-	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) != TBG_TCP_ACK ||
-	    p->seq != f->rcv_nxt || p->ack - f->acked > f->snd_nxt - f->acked ||
-	    !tbg_is_plain(f, p)) {
-		if (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST)) {
-			tbg_tcb_forget(key, f);
-			tbg_count(TBG_WHY_CONTROL);
-			return TBG_PASS;
-		}
+	if (!(p->tcp_flags & TBG_TCP_ACK) || p->seq != f->rcv_nxt ||
+	    p->ack - f->acked > f->snd_nxt - f->acked || !tbg_is_plain(f, p)) {
 		tbg_count(TBG_WHY_DROPPED);
 		return TC_ACT_SHOT;
 	}

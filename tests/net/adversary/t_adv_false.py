@@ -149,6 +149,22 @@ def t_reply_of_many_segments_before_its_socket():
     before_its_socket(TEN, lambda c: time.sleep(0.7))
 
 
+def t_damaged_segments_before_its_socket():
+    def meanwhile(c):
+        for flags in ("R", "R.", "S"):
+            c.put(flags, c.at, c.got, opts=c.options(), raw=rawtcp.damaged)
+    before_its_socket(OTHER, meanwhile)
+
+
+def t_blind_segments_before_its_socket():
+    """Challenged or dropped (RFC 5961 3.2, 4.2)."""
+    def meanwhile(c):
+        for off in (1, 1000, -1000, 1 << 30):
+            c.put("R.", c.at + off, c.got, opts=c.options())
+        c.put("S", c.at + 77, c.got, opts=c.options())
+    before_its_socket(OTHER, meanwhile)
+
+
 def t_blind_data_with_an_old_acknowledgement():
     """Older than any window of ours: challenged, not taken (RFC 5961 5.2), after hits too."""
     def script(s):
