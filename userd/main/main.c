@@ -200,19 +200,12 @@ static void on_clock(void *arg, uint64_t now_ns)
 	atomic_store(&s->beat_ns, now_ns);
 	tbg_service_beat(now_ns);
 	if (s->wire)
-		tbg_wire_news(s->wire, now_ns);
+		tbg_wire_beat(s->wire, now_ns);
 }
 
-static void on_wire_news(void *arg, uint32_t events)
+static void on_wire_news(void *wire, uint32_t events)
 {
-	struct tbg_server *s = arg;
-
-	tbg_wire_news(s->wire, tbg_mono_ns());
-}
-
-static void on_routes(void *wire, uint32_t events)
-{
-	tbg_wire_routes(wire, tbg_mono_ns());
+	tbg_wire_news(wire, tbg_mono_ns());
 }
 
 static void on_second(void *arg, uint64_t now_ns)
@@ -220,6 +213,7 @@ static void on_second(void *arg, uint64_t now_ns)
 	struct start *t = arg;
 	struct tbg_server *s = &t->s;
 
+	tbg_reload_tick(t->reload);
 	tbg_bans_tick(s->bans, now_ns);
 	tbg_cache_tick(s->files.cache, now_ns);
 	tbg_watch_tick(s->files.watch, now_ns);
@@ -281,14 +275,22 @@ static void on_signal(void *arg, uint32_t events)
 	}
 }
 
+/* Whether there is something that on_step() continues. */
+static bool has_step(void *arg)
+{
+	const struct start *t = arg;
+
+	return t->stops || tbg_reload_runs(t->reload) || (t->s.wire && tbg_wire_waits(t->s.wire));
+}
+
 /* Continues a reload, reads changed routes; returns when workers and clients have ended. */
 static void on_step(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
 
 	tbg_reload_tick(t->reload);
-	if (t->s.wire)
-		tbg_wire_routes(t->s.wire, now_ns);
+	if (t->s.wire && tbg_wire_waits(t->s.wire))
+		tbg_wire_news(t->s.wire, now_ns);
 	if (t->stops && t->s.wire)
 		tbg_wire_drain(t->s.wire);
 	if (t->stops && atomic_load(&t->threads_ended) == t->threads_nr)
@@ -315,18 +317,17 @@ static int signals_block(struct start *t)
 static int loop_fill(struct start *t)
 {
 	struct tbg_server *s = &t->s;
-	int err;
+	int fds[TBG_WIRE_NEWS_NR], err;
 
 	err = tbg_loop_add(s->loop, t->signal_fd, EPOLLIN, on_signal, t);
-	if (s->wire && tbg_wire_news_fd(s->wire) >= 0)
-		err = err ?: tbg_loop_add(s->loop, tbg_wire_news_fd(s->wire), EPOLLIN,
-					  on_wire_news, s);
-	if (s->wire && tbg_wire_routes_fd(s->wire) >= 0)
-		err = err ?: tbg_loop_add(s->loop, tbg_wire_routes_fd(s->wire), EPOLLIN,
-					  on_routes, s->wire);
+	if (s->wire)
+		tbg_wire_news_fds(s->wire, fds);
+	for (int i = 0; i < TBG_WIRE_NEWS_NR && s->wire && !err; i++)
+		if (fds[i] >= 0)
+			err = tbg_loop_add(s->loop, fds[i], EPOLLIN, on_wire_news, s->wire);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t);
-	return err ?: tbg_loop_every(s->loop, 20, on_step, t);
+	return err ?: tbg_loop_while(s->loop, 20, has_step, on_step, t);
 }
 
 /*

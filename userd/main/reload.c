@@ -399,6 +399,11 @@ static void end_report(struct tbg_reload *r)
 		   *r->later ? "; from the next start on: " : "", r->later);
 }
 
+bool tbg_reload_runs(const struct tbg_reload *r)
+{
+	return r->lookup_runs || !LIST_EMPTY(&r->retired);
+}
+
 void tbg_reload_tick(struct tbg_reload *r)
 {
 	struct tbg_server *s = r->s;

@@ -11,6 +11,7 @@
 #ifndef TBG_USERD_MAIN_RELOAD_H
 #define TBG_USERD_MAIN_RELOAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct tbg_options;
@@ -28,7 +29,8 @@ int tbg_clients_open(struct tbg_server *s, const uint64_t key[2]);
 void tbg_clients_close(struct tbg_server *s);
 
 void tbg_reload(struct tbg_reload *r);
-void tbg_reload_tick(struct tbg_reload *r);	/* to be called often; logs the end of a reload */
+bool tbg_reload_runs(const struct tbg_reload *r);	/* it has not ended */
+void tbg_reload_tick(struct tbg_reload *r);	/* each second, often while it runs; logs its end */
 void tbg_reload_close(struct tbg_reload *r);	/* after the workers: flushes old logs */
 
 #endif

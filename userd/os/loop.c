@@ -25,6 +25,7 @@ struct source {
 struct timer {
 	LIST_ENTRY(timer) link;
 	uint64_t interval_ns, due_ns;
+	bool (*wanted)(void *arg);	/* NULL: always */
 	void (*fn)(void *arg, uint64_t now_ns);
 	void *arg;
 };
@@ -131,16 +132,27 @@ void tbg_loop_remove(struct tbg_loop *l, int fd)
 int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
 		   void (*fn)(void *arg, uint64_t now_ns), void *arg)
 {
+	return tbg_loop_while(l, interval_ms, NULL, fn, arg);
+}
+
+int tbg_loop_while(struct tbg_loop *l, unsigned int interval_ms, bool (*wanted)(void *arg),
+		   void (*fn)(void *arg, uint64_t now_ns), void *arg)
+{
 	struct timer *t = malloc(sizeof(*t));
 
 	if (!t)
 		return -ENOMEM;
 	*t = (struct timer){
-		.interval_ns = interval_ms * 1000000ull, .fn = fn, .arg = arg,
+		.interval_ns = interval_ms * 1000000ull, .wanted = wanted, .fn = fn, .arg = arg,
 	};
 	t->due_ns = tbg_mono_ns() + t->interval_ns;
 	LIST_INSERT_HEAD(&l->timers, t, link);
 	return 0;
+}
+
+static bool is_wanted(const struct timer *t)
+{
+	return !t->wanted || t->wanted(t->arg);
 }
 
 /*
@@ -152,14 +164,15 @@ static int timers_run(struct tbg_loop *l)
 	uint64_t now_ns = tbg_mono_ns(), next_ns = UINT64_MAX;
 	struct timer *t;
 
-	LIST_FOREACH(t, &l->timers, link) {
-		if (now_ns >= t->due_ns) {
+	LIST_FOREACH(t, &l->timers, link)
+		if (now_ns >= t->due_ns && is_wanted(t)) {
 			t->due_ns = now_ns + t->interval_ns;
 			t->fn(t->arg, now_ns);
 		}
-		if (t->due_ns < next_ns)
+	/* in the end, since one may have made another wanted */
+	LIST_FOREACH(t, &l->timers, link)
+		if (t->due_ns < next_ns && is_wanted(t))
 			next_ns = t->due_ns;
-	}
 	if (next_ns == UINT64_MAX)
 		return -1;
 	now_ns = tbg_mono_ns();

@@ -6,6 +6,7 @@
 #ifndef TBG_USERD_OS_LOOP_H
 #define TBG_USERD_OS_LOOP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct tbg_loop;
@@ -24,6 +25,13 @@ void tbg_loop_remove(struct tbg_loop *l, int fd);
 
 /* Calls fn every interval_ms with the time of CLOCK_MONOTONIC. */
 int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
+		   void (*fn)(void *arg, uint64_t now_ns), void *arg);
+
+/*
+ * Does so while wanted(arg) returns true, which the loop asks after each event and timer.
+ * Without need, such a timer does not wake the loop.
+ */
+int tbg_loop_while(struct tbg_loop *l, unsigned int interval_ms, bool (*wanted)(void *arg),
 		   void (*fn)(void *arg, uint64_t now_ns), void *arg);
 
 int tbg_loop_run(struct tbg_loop *l);	/* until tbg_loop_stop() */

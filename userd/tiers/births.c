@@ -145,10 +145,19 @@ static bool nft_filters(struct tbg_births *b)
 	return true;
 }
 
+/* Reads the names of the tables. Their length or -1. */
+static ssize_t tables_read(int fd, char ret[TBG_TABLES_LEN])
+{
+	ssize_t n = pread(fd, ret, TBG_TABLES_LEN - 1, 0);
+
+	ret[n > 0 ? n : 0] = 0;
+	return n;
+}
+
 /* The same for iptables-legacy: each of its tables has a chain at prerouting or input. */
 static bool tables_filter(struct tbg_births *b, int i)
 {
-	char names[64];
+	char *names = b->names[i], first[TBG_TABLES_LEN];
 	ssize_t n;
 
 	if (b->tables[i] < 0) {
@@ -156,18 +165,19 @@ static bool tables_filter(struct tbg_births *b, int i)
 		if (b->tables[i] < 0 && errno == ENOENT)
 			return false;
 	}
-	n = b->tables[i] < 0 ? -1 : pread(b->tables[i], names, sizeof(names) - 1, 0);
+	n = b->tables[i] < 0 ? -1 : tables_read(b->tables[i], names);
+	if (n < 0 && b->nats)
+		return true;
 	if (n < 0) {
 		snprintf(b->why, sizeof(b->why), "%s: %s; iptables may filter",
 			 table_files[i], strerror(errno));
 		return true;
 	}
-	names[n] = 0;
 	if (!strncmp(names, "nat\n", 4) || strstr(names, "\nnat\n"))
 		nat_found(b, "iptables", "nat");
-	names[strcspn(names, "\n")] = 0;
+	snprintf(first, sizeof(first), "%.*s", (int)strcspn(names, "\n"), names);
 	if (n && !b->nats)
-		snprintf(b->why, sizeof(b->why), "iptables has the table %s (%s)", names,
+		snprintf(b->why, sizeof(b->why), "iptables has the table %s (%s)", first,
 			 i ? "IPv6" : "IPv4");
 	return n;
 }
@@ -215,7 +225,7 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 	b->why[0] = 0;
 	b->nats = false;
 	filters = nft_filters(b);
-	for (int i = 0; i < 2 && !b->nats; i++)
+	for (int i = 0; i < 2; i++)
 		filters |= tables_filter(b, i);
 	if (b->nats)
 		b->mode = TBG_BIRTHS_NONE;
@@ -252,6 +262,22 @@ void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool f
 				  .mode = TBG_BIRTHS_NONE };
 	b->nft_err = nft_open(&b->nft);
 	tbg_births_look(b, routes);
+}
+
+int tbg_births_fd(const struct tbg_births *b)
+{
+	return b->nft ? mnl_socket_get_fd(b->nft) : -1;
+}
+
+bool tbg_births_moved(const struct tbg_births *b)
+{
+	char names[TBG_TABLES_LEN];
+
+	for (int i = 0; i < 2; i++)
+		if (b->tables[i] < 0 ? !access(table_files[i], F_OK) :
+		    tables_read(b->tables[i], names) < 0 || strcmp(names, b->names[i]))
+			return true;
+	return false;
 }
 
 bool tbg_births_news(struct tbg_births *b)

@@ -24,6 +24,8 @@ enum tbg_births_wanted {
 	TBG_WANTED_NR
 };
 
+#define TBG_TABLES_LEN 64
+
 struct mnl_socket;
 struct tbg_routes;
 
@@ -33,6 +35,7 @@ struct tbg_births {
 	struct mnl_socket *nft;	/* reports changes of nftables; NULL: */
 	int nft_err;		/* the reason */
 	int tables[2];		/* tables of iptables-legacy, IPv4 and IPv6; or -1 */
+	char names[2][TBG_TABLES_LEN];	/* and their names when they were read */
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
 	bool filters;		/* netfilter has a chain that could refuse a client */
 	bool nats;		/* or one that translates addresses */
@@ -52,8 +55,17 @@ void tbg_births_close(struct tbg_births *b);
 /* The result in a word: kernel, wire or none. */
 const char *tbg_births_text(const struct tbg_births *b);
 
+/* Readable when nftables has changed; -1: there is none. */
+int tbg_births_fd(const struct tbg_births *b);
+
 /* Whether nftables has changed since the last call. */
 bool tbg_births_news(struct tbg_births *b);
+
+/*
+ * Whether the tables of iptables-legacy have changed since tbg_births_look(). It sends no
+ * notifications: call it a few times a second. Needs no privilege.
+ */
+bool tbg_births_moved(const struct tbg_births *b);
 
 /*
  * Reports the number of hand-overs that failed because netfilter drops segments of

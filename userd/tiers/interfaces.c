@@ -602,10 +602,12 @@ void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns)
 	held_note(f);
 }
 
-void tbg_interfaces_news(struct tbg_interfaces *f, uint64_t now_ns)
+bool tbg_interfaces_news(struct tbg_interfaces *f, uint64_t now_ns)
 {
 	if (f->news && tbg_link_news_take(f->news))
 		f->news_wait = true;
-	if (f->news_wait && now_ns - f->followed_ns >= FOLLOW_GAP_NS)
-		tbg_interfaces_follow(f, now_ns);
+	if (!f->news_wait || now_ns - f->followed_ns < FOLLOW_GAP_NS)
+		return false;
+	tbg_interfaces_follow(f, now_ns);
+	return true;
 }

@@ -76,8 +76,8 @@ void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns);
 
 /*
  * The same if netlink has reported changes, at most every 20 ms; otherwise at the next
- * call.
+ * call. Returns whether it did.
  */
-void tbg_interfaces_news(struct tbg_interfaces *f, uint64_t now_ns);
+bool tbg_interfaces_news(struct tbg_interfaces *f, uint64_t now_ns);
 
 #endif

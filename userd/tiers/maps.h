@@ -19,6 +19,7 @@
 
 struct bpf_map;
 struct bpf_object;
+struct sockaddr_storage;
 struct tbg_guard;
 
 struct tbg_mapping {
@@ -66,6 +67,10 @@ void tbg_map_munmap(struct tbg_mapping *m);
 
 /* Sums the per-CPU counters. */
 int tbg_maps_stats(const struct tbg_maps *m, struct tbg_stats *ret);
+
+/* Sets the listeners whose connections wire may answer: at most TBG_LISTENER_MAX. */
+void tbg_maps_listen(const struct tbg_maps *m, const struct sockaddr_storage *listeners,
+		     unsigned int nr);
 
 /* Stops new answers of the kernel tiers. */
 void tbg_maps_drain(const struct tbg_maps *m);

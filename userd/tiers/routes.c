@@ -225,11 +225,19 @@ int tbg_routes_fd(const struct tbg_routes *r)
 	return r->news ? mnl_socket_get_fd(r->news) : -1;
 }
 
-bool tbg_routes_due(struct tbg_routes *r, uint64_t now_ns)
+void tbg_routes_news(struct tbg_routes *r)
 {
-	/* always drained: else the descriptor would stay readable */
 	if (r->news && tbg_netlink_drain(r->news))
 		r->again = true;
+}
+
+bool tbg_routes_changed(const struct tbg_routes *r)
+{
+	return r->again;
+}
+
+bool tbg_routes_due(const struct tbg_routes *r, uint64_t now_ns)
+{
 	return r->again && now_ns >= r->next_ns;
 }
 
@@ -247,6 +255,7 @@ void tbg_routes_look(struct tbg_routes *r)
 	r->hops = tbg_sysctl("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
 	changed = was.ttl != r->ttl || was.hops != r->hops ||
 		  memcmp(was.offers, r->offers, sizeof(was.offers));
+	tbg_routes_news(r);
 	if (!r->news)
 		r->again = true;
 	if (!tbg_routes_due(r, tbg_mono_ns()) && !changed)

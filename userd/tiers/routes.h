@@ -54,8 +54,12 @@ void tbg_routes_look(struct tbg_routes *r);
 /* Readable when a route has changed; -1: there is none. */
 int tbg_routes_fd(const struct tbg_routes *r);
 
-/* Whether routes have changed and it is time to read them. */
-bool tbg_routes_due(struct tbg_routes *r, uint64_t now_ns);
+/* Takes note of changes. Call it when the descriptor is readable. */
+void tbg_routes_news(struct tbg_routes *r);
+
+/* Whether routes have changed since they were read, and whether it is time to read them. */
+bool tbg_routes_changed(const struct tbg_routes *r);
+bool tbg_routes_due(const struct tbg_routes *r, uint64_t now_ns);
 
 struct tbg_route_maps {
 	int ways_fd, aboves_fd, vrfs_fd;

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,6 +42,7 @@
 TBG_DIRECT_OPEN(translate)
 
 #define LOAD_LOG_LEN 96	/* short, so that the advice after it fits */
+#define LOOK_GAP_NS (100 * 1000000ull)	/* at least, between readings of changed rules */
 #define STUCK_MAX 64	/* connections added to conntrack at a time */
 
 struct tbg_wire {
@@ -62,6 +62,8 @@ struct tbg_wire {
 	enum tbg_births_wanted births_wanted;
 	struct tbg_births births;
 	struct tbg_routes routes;
+	bool rules_wait;		/* netfilter's rules have changed since they were read: */
+	uint64_t looked_ns;		/* then */
 	atomic_bool handed_well;	/* a hand-over has succeeded since the last check */
 	char *wanted;			/* the value of --wire */
 	struct sockaddr_storage listeners[TBG_LISTENER_MAX];
@@ -322,35 +324,6 @@ static int set_own(struct tbg_wire *w)
 	return draw(knob->cookie, sizeof(knob->cookie));
 }
 
-static void set_listeners(struct tbg_wire *w)
-{
-	struct tbg_knob *knob = w->maps.knob;
-
-	for (unsigned int i = 0; i < w->listeners_nr; i++) {
-		struct tbg_listener *l = &knob->listener[i];
-		const struct sockaddr_storage *ss = &w->listeners[i];
-		uint16_t port;
-
-		if (ss->ss_family == AF_INET) {
-			const struct sockaddr_in *in = (const void *)ss;
-
-			if (in->sin_addr.s_addr != htonl(INADDR_ANY)) {
-				l->local[2] = htonl(0xffff);
-				l->local[3] = in->sin_addr.s_addr;
-			}
-			l->port = in->sin_port;
-		} else {
-			const struct sockaddr_in6 *in6 = (const void *)ss;
-
-			memcpy(l->local, &in6->sin6_addr, 16);
-			l->v6 = 1;
-			l->port = in6->sin6_port;
-		}
-		port = ntohs(l->port);
-		knob->ports[port / 64] |= 1ull << (port % 64);
-	}
-}
-
 int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool late_sockets,
 		  enum tbg_births_wanted births, unsigned int size, const struct tbg_plan *plan,
 		  const struct sockaddr_storage *listeners, unsigned int nr,
@@ -381,7 +354,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 	err = guard_open(w, ret_msg, msg_len);
 	if (err)
 		goto out;
-	set_listeners(w);
+	tbg_maps_listen(&w->maps, w->listeners, w->listeners_nr);
 	err = set_own(w);
 	if (err)
 		goto out;
@@ -540,10 +513,12 @@ void tbg_wire_close(struct tbg_wire *w)
 }
 
 /* A firewall may appear and disappear; existing connections keep their owner. */
-static void births_look(struct tbg_wire *w)
+static void births_look(struct tbg_wire *w, uint64_t now_ns)
 {
 	bool other;
 
+	w->rules_wait = false;
+	w->looked_ns = now_ns;
 	tbg_privilege_raise();
 	tbg_routes_look(&w->routes);
 	routes_set(w);
@@ -560,7 +535,7 @@ static void births_look(struct tbg_wire *w)
  * Connections whose beginning the firewall has accepted, but whose segments it drops
  * after the hand-over: adds them to conntrack before the client retransmits.
  */
-static void stuck_help(struct tbg_wire *w)
+static void stuck_help(struct tbg_wire *w, uint64_t now_ns)
 {
 	struct tbg_tcb_key keys[STUCK_MAX];
 	unsigned int nr = tbg_tcbs_stuck(&w->tcbs, keys, STUCK_MAX);
@@ -572,14 +547,12 @@ static void stuck_help(struct tbg_wire *w)
 		tbg_track_establish(&keys[i].flow);	/* on error it is reset after a while */
 	tbg_privilege_lower();
 	tbg_births_refused(&w->births, nr, atomic_exchange(&w->handed_well, false));
-	births_look(w);
+	births_look(w, now_ns);
 }
 
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_guard_tick(&w->guard);
-	if (w->own && tbg_births_news(&w->births))
-		births_look(w);
 	if (now_ns - w->swept_ns < tbg_timer_ns(TBG_TIMER_SWEEP))
 		return;
 	w->swept_ns = now_ns;
@@ -589,33 +562,45 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 		tbg_flows_sweep(&w->flows, now_ns);
 	tbg_interfaces_follow(&w->on, now_ns);
 	if (w->own)
-		births_look(w);		/* iptables-legacy sends no notifications */
+		births_look(w, now_ns);		/* sysctls are not reported */
 	tbg_unfollowed_tick(&w->unfollowed, &w->maps);
 }
 
-int tbg_wire_news_fd(const struct tbg_wire *w)
+void tbg_wire_beat(struct tbg_wire *w, uint64_t now_ns)
 {
-	return w->on.news ? tbg_link_news_fd(w->on.news) : -1;
+	if (!w->own)
+		return;
+	if (tbg_births_moved(&w->births))
+		births_look(w, now_ns);
+	if (w->births.filters)
+		stuck_help(w, now_ns);
+}
+
+void tbg_wire_news_fds(const struct tbg_wire *w, int ret[TBG_WIRE_NEWS_NR])
+{
+	ret[0] = w->on.news ? tbg_link_news_fd(w->on.news) : -1;
+	ret[1] = w->own ? tbg_routes_fd(&w->routes) : -1;
+	ret[2] = w->own ? tbg_births_fd(&w->births) : -1;
 }
 
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 {
-	tbg_interfaces_news(&w->on, now_ns);
-	if (w->own)
-		births_look(w);		/* for example of VRFs */
-	if (w->own && w->births.filters)
-		stuck_help(w);
+	bool look = tbg_interfaces_news(&w->on, now_ns);	/* for example of VRFs */
+
+	if (!w->own)
+		return;
+	/* all are drained: else a descriptor would stay readable */
+	tbg_routes_news(&w->routes);
+	w->rules_wait |= tbg_births_news(&w->births);
+	if (look || tbg_routes_due(&w->routes, now_ns) ||
+	    (w->rules_wait && now_ns - w->looked_ns >= LOOK_GAP_NS))
+		births_look(w, now_ns);
 }
 
-int tbg_wire_routes_fd(const struct tbg_wire *w)
+bool tbg_wire_waits(const struct tbg_wire *w)
 {
-	return w->own ? tbg_routes_fd(&w->routes) : -1;
-}
-
-void tbg_wire_routes(struct tbg_wire *w, uint64_t now_ns)
-{
-	if (w->own && tbg_routes_due(&w->routes, now_ns))
-		births_look(w);
+	return w->on.news_wait ||
+	       (w->own && (w->rules_wait || tbg_routes_changed(&w->routes)));
 }
 
 void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN])

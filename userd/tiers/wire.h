@@ -113,19 +113,18 @@ void tbg_wire_close(struct tbg_wire *w);
 /* Housekeeping, about once a second, by the control thread alone. */
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns);
 
-/*
- * A descriptor that becomes readable when interfaces, addresses or routes have changed,
- * or -1. The control thread calls tbg_wire_news() then, and a few times a second.
- */
-int tbg_wire_news_fd(const struct tbg_wire *w);
-void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns);
+/* The same a few times a second: what the kernel does not report. */
+void tbg_wire_beat(struct tbg_wire *w, uint64_t now_ns);
 
 /*
- * The same for routes to clients, with late sockets. While many routes change, they are
- * read more rarely.
+ * Descriptors, or -1, that become readable when interfaces, addresses, routes or the rules
+ * of nftables have changed. The control thread calls tbg_wire_news() then; and every few
+ * milliseconds while tbg_wire_waits(): during many changes, these are read more rarely.
  */
-int tbg_wire_routes_fd(const struct tbg_wire *w);
-void tbg_wire_routes(struct tbg_wire *w, uint64_t now_ns);
+#define TBG_WIRE_NEWS_NR 3
+void tbg_wire_news_fds(const struct tbg_wire *w, int ret[TBG_WIRE_NEWS_NR]);
+void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns);
+bool tbg_wire_waits(const struct tbg_wire *w);
 
 /*
  * "", or a sentence: wire is attached but follows no connection, and the likely
