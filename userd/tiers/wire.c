@@ -26,6 +26,7 @@
 #include "bpf/translate_direct.skel.h"
 #include "bpf/wire.skel.h"
 #include "os/clock.h"
+#include "os/service.h"
 #include "os/timers.h"
 #include "tiers/flow.h"
 #include "tiers/guard.h"
@@ -275,6 +276,11 @@ static int guard_open(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 
 	if (w->own)
 		return 0;
+	/* accepted sockets are of the cgroup in which their listener was made */
+	if (tbg_service_sockets()) {
+		snprintf(ret_msg, msg_len, "guard: the service manager made the listening sockets, so the daemon's cgroup does not have their connections; give --listen, without a .socket unit");
+		return -EOPNOTSUPP;
+	}
 	w->bpf->bss->tbg_hook_ids[TBG_HOOK_INGRESS] =
 		tbg_prog_id(w->progs[TBG_HOOK_INGRESS]);
 	w->bpf->bss->tbg_hook_ids[TBG_HOOK_EGRESS] =

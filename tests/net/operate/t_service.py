@@ -15,6 +15,7 @@ import conf
 import daemon
 import ktap
 import origin
+import talk
 
 WAIT_S = 30
 NO_RINGS = os.path.join(ktap.BUILD, "tests/net/forbid"), "io_uring_setup"
@@ -82,27 +83,33 @@ def t_the_watchdog_is_fed():
                 raise AssertionError("fed a watchdog that is another's")
 
 
+def started_with(given, *options):
+    """A daemon to which the manager gives a socket."""
+    def give():
+        os.dup2(given.fileno(), 3)
+        os.set_inheritable(3, True)
+
+    d = daemon.Daemon(*options, "--workers", "2", listen=())
+    d.write("a.txt", b"given")
+    words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh", *d.command()]
+    d.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True,
+                                 stdin=subprocess.DEVNULL,
+                                 preexec_fn=give, close_fds=False)
+    for line in d.process.stderr:
+        ktap.note(line)
+        d.lines.append(line)
+        if line.startswith("ready "):
+            assert f"ready 127.0.0.1:{given.getsockname()[1]} " in line, line
+            return d
+    raise AssertionError("never ready")
+
+
 def t_sockets_that_are_given_outlive_the_daemon():
     with socket.create_server(("127.0.0.1", 0)) as given:
         address = given.getsockname()
 
-        def give():
-            os.dup2(given.fileno(), 3)
-            os.set_inheritable(3, True)
-
         def start():
-            d = daemon.Daemon(*daemon.USER, "--workers", "2", listen=())
-            d.write("a.txt", b"given")
-            words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh", *d.command()]
-            d.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True,
-                                         stdin=subprocess.DEVNULL,
-                                         preexec_fn=give, close_fds=False)
-            for line in d.process.stderr:
-                ktap.note(line)
-                if line.startswith("ready "):
-                    assert f"ready 127.0.0.1:{address[1]} " in line, line
-                    return d
-            raise AssertionError("never ready")
+            return started_with(given, *daemon.USER)
 
         d = start()
         try:
@@ -116,6 +123,22 @@ def t_sockets_that_are_given_outlive_the_daemon():
                 d = start()
                 waiting.settimeout(WAIT_S)
                 assert waiting.recv(4096).startswith(b"HTTP/1.1 200 ")
+        finally:
+            d.process.stderr.close()
+            d.stop()
+
+
+def t_sockets_that_are_given_are_not_translated():
+    """What is accepted from them is of the manager's cgroup, which the guard does not see."""
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        d = started_with(given, "--wire", "lo", "--late-sockets", "off")
+        try:
+            wire = talk.ask(d, "status")["tiers"]["wire"]
+            assert not wire["on"], wire
+            if "service manager" not in wire["why"]:
+                raise ktap.Skip(d.why_no_wire())
+            for _ in range(3):
+                assert get(given.getsockname()) == (200, b"given")
         finally:
             d.process.stderr.close()
             d.stop()
