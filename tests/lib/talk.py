@@ -99,7 +99,11 @@ def counts(d: daemon.Daemon) -> dict:
 
 
 def hits(d: daemon.Daemon) -> Any:
-    return counts(d)[f"HIT_{daemon.FAST.upper()}"]
+    return hits_of(counts(d))
+
+
+def hits_of(counted: dict) -> int:
+    return sum(counted[f"HIT_{tier.upper()}"] for tier in daemon.FASTS)
 
 
 def no_late_sockets(d: daemon.Daemon) -> str | None:
