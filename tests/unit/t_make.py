@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Paths that make refuses, because it would split them; and the packages that it installs first.
+"""Paths that make refuses, because it would split them; the packages that it installs first; and
+what it builds again, in a tree that has been copied.
 
-Only Makefiles alone are read, in a folder of their own; nothing is built.
+Makefiles are read in a folder of their own; at most a few objects are built there.
 """
 import os
 import shutil
@@ -73,6 +74,36 @@ def t_a_source_that_has_moved_since_the_last_build_is_built_again():
                              capture_output=True, text=True, check=False)
         # -MT: ccache may write another path than make knows
         assert got.returncode == 0 and f"-MT {path} " in got.stdout, got
+
+
+# {folder: (an object of it, a header that it includes)}
+COPIED = {"bpf": ("selftest.bpf.o", "bpf/abi/selftest.h"),
+          "userd": ("os/clock.o", "bpf/abi/types.h"),
+          "tools": ("probe.o", "kernel/level.h")}
+
+
+def built(tree, folder):
+    """When the object was built that make has then, in this copy of the sources."""
+    path = os.path.join(tree, "build", folder, COPIED[folder][0])
+    env = {k: v for k, v in os.environ.items() if k != "O" and not k.startswith("MAKE")}
+    done = subprocess.run(["make", "-C", os.path.join(tree, folder), f"O={tree}/build", path],
+                          capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    return os.stat(path).st_mtime_ns
+
+
+def t_a_copied_tree_builds_what_has_changed_in_it():
+    """The files of dependencies were written in another folder, which is gone."""
+    first, second = (os.path.join(clone, name) for name in ("first", "second"))
+    for name in ("bpf", "kernel", "userd", "tools"):
+        shutil.copytree(os.path.join(REPO, name), os.path.join(first, name), symlinks=True)
+    times = {folder: built(first, folder) for folder in COPIED}
+    shutil.copytree(first, second, symlinks=True)
+    shutil.rmtree(first)
+    for folder, (_, header) in COPIED.items():
+        assert built(second, folder) == times[folder], f"{folder}: built again without a reason"
+        os.utime(os.path.join(second, header), ns=(times[folder] + 1,) * 2)
+        assert built(second, folder) > times[folder], f"{folder}: not built again"
 
 
 def t_paths_of_one_word_are_taken():
