@@ -52,6 +52,7 @@ class Boot:
 
     def __init__(self) -> None:
         self.faults, self.ktap, self.notes, self.stack = [], [], [], []
+        self.cut_short = []             # programs that ran when the guest ended
         self.passed = self.failed = self.skipped = 0
         self.ready_s = None             # None: it did not boot, or another kernel did
         self.stillborn = self.mute = False
@@ -266,6 +267,7 @@ def judge(asked: kernel.Kernel, folder: str, suites: Any, ended: Any) -> Boot:
             boot.faults.append(f"tests/run: exit {boot.code}")
         judge_results(boot, suites)
     found = splats(asked.name, console, log)
+    boot.faults[:0] = [line for line in found if "Kernel panic" in line][:1]
     if found:
         boot.faults.append(f"kernel log: {len(found)} lines that are splats")
         boot.notes += [f"splat: {line}" for line in found[:SPLATS_SHOWN]]
@@ -276,4 +278,6 @@ def judge(asked: kernel.Kernel, folder: str, suites: Any, ended: Any) -> Boot:
         if programs:
             boot.faults.append(f"running {'at the first splat' if found else 'at the end'}: "
                                f"{', '.join(programs)}")
+        if boot.code is None:
+            boot.cut_short = culprits([], console, log)
     return boot

@@ -31,6 +31,7 @@ NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class Reader:
     """Rows of one guest: [{suite, program, name, verdict, reason, seconds, notes}], line by line.
 
+    verdict: pass, fail, skip, or error: the guest ended while it ran. reason: of the last two.
     notes: what the test printed and, if it failed, the faults and the stderr of its program.
     """
 
@@ -79,6 +80,14 @@ class Reader:
         if ok:
             return None
         return f"{self.suite}/{self.program}" + (f": {name}" if inside else "")
+
+
+def cut_short(res: judge.Boot) -> list[dict]:
+    """A row for each program that ran when the guest ended: it has no result of its own."""
+    return [{"suite": name.partition("/")[0], "program": name.partition("/")[2],
+             "name": "program", "verdict": "error",
+             "reason": f"the guest ended while it ran: {res.faults[0]}",
+             "seconds": None, "notes": res.stack} for name in res.cut_short]
 
 
 def outcome(res: Any) -> str:
@@ -155,8 +164,8 @@ def case_of(suite: xml.Element, kind: str, name: str, **more: str) -> xml.Elemen
                           name=NO_XML.sub("?", name), **more)
 
 
-def fail(case: xml.Element, lines: list[str]) -> None:
-    fault = xml.SubElement(case, "failure", message=NO_XML.sub("?", lines[0]))
+def fail(case: xml.Element, lines: list[str], kind: str = "failure") -> None:
+    fault = xml.SubElement(case, kind, message=NO_XML.sub("?", lines[0]))
     fault.text = NO_XML.sub("?", "\n".join(lines))
 
 
@@ -179,7 +188,9 @@ def add_suite(root: xml.Element, name: str, res: judge.Boot, command: str | None
             xml.SubElement(case, "skipped", message=NO_XML.sub("?", row["reason"]))
         elif row["verdict"] == "fail":
             fail(case, [row["name"], *row["notes"]])
-        if row["notes"] and row["verdict"] != "fail":
+        elif row["verdict"] == "error":
+            fail(case, [row["reason"], *row["notes"]], "error")
+        if row["notes"] and row["verdict"] in ("pass", "skip"):
             xml.SubElement(case, "system-out").text = NO_XML.sub("?", "\n".join(row["notes"]))
     xml.SubElement(suite, "system-out").text = f"logs in {res.folder}"
 
@@ -200,6 +211,6 @@ def write_junit(path: str, boots: dict, seconds: float, command: str | None = No
     for part in [*root, root]:
         cases = list(part.iter("testcase"))
         part.set("tests", str(len(cases)))
-        for word, kind in (("failures", "failure"), ("skipped", "skipped")):
+        for word, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             part.set(word, str(sum(case.find(kind) is not None for case in cases)))
     xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)

@@ -105,13 +105,16 @@ def t_a_panic_names_the_test_and_shows_the_stack():
     res = judged(console=PANIC, dmesg="", verdict="ready 4.2\n", ktap_text="")
     assert "running at the first splat: net/wire/t_close.py" in res.faults, res.faults
     assert "inet_release" in res.stack[3] and "end trace" in res.stack[-1], res.stack
+    assert res.faults[0] == "Kernel panic - not syncing: Fatal exception", res.faults
+    assert res.cut_short == ["net/wire/t_close.py"], res.cut_short
 
 
 def t_a_splat_that_is_no_end_names_the_test_too():
     dmesg = "12,1,10,-;kselftest: running net/t_a.py\n12,2,10,-;kselftest: running net/t_b.py\n" \
             "12,3,10,-;kselftest: ended net/t_a.py\n4,4,10,-;WARNING: CPU: 0 at net/x.c:1 x+0x1\n" \
             "12,5,10,-;kselftest: ended net/t_b.py\n"
-    assert "running at the first splat: net/t_b.py" in faults(dmesg=dmesg)
+    res = judged(dmesg=dmesg)
+    assert "running at the first splat: net/t_b.py" in res.faults and not res.cut_short
 
 
 HANG = PANIC[:PANIC.index("[   10.0]")] + """[   90.0] sysrq: Show backtrace of all active CPUs

@@ -294,6 +294,28 @@ def t_a_command_that_fails_is_a_failure_for_junit():
             assert (case.find("failure") is None) == (code == 0), code
 
 
+def t_a_program_that_a_panic_ends_is_an_error():
+    """It has no result of its own, and what was before it keeps its own."""
+    reader = results.Reader()
+    for line in KTAP_OF_A_GUEST.splitlines():
+        reader.feed(line)
+    with tempfile.TemporaryDirectory() as d:
+        boot = judge.Boot()
+        boot.asked, boot.seconds, boot.ready_s, boot.folder = fakeboot.asked(d), 4, 1.0, d
+        boot.faults, boot.times = ["Kernel panic - not syncing: y", "no verdict: z"], {}
+        boot.stack, boot.cut_short = ["BUG: x", "f+0x1"], ["net/wire/t_y.py"]
+        boot.rows = reader.rows + results.cut_short(boot)
+        results.write_junit(f"{d}/x", {"6.1": boot}, 4)
+        suite = xml.parse(f"{d}/x").getroot().find("testsuite")
+        row = json.loads(results.as_json({"6.1": boot}, 4))["kernels"][0]["tests"][-1]
+    case, = suite.findall("testcase[@classname='6.1.net.wire/t_y.py']")
+    assert case.find("error").get("message") == \
+        "the guest ended while it ran: Kernel panic - not syncing: y", xml.tostring(case)
+    assert "f+0x1" in case.find("error").text.splitlines(), xml.tostring(case)
+    assert [suite.get(word) for word in ("tests", "failures", "errors")] == ["5", "2", "1"]
+    assert (row["program"], row["verdict"]) == ("wire/t_y.py", "error"), row
+
+
 KTAP_OF_A_GUEST = """\
 KTAP version 1
 1..1
