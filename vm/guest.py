@@ -194,6 +194,10 @@ class Guest:
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
+    def file(self, name: str, folder: str | None = None) -> str:
+        """path(), or that of a socket, as the value of a QEMU option: commas are doubled."""
+        return f"{folder or self.folder}/{name}".replace(",", ",,")
+
     def size(self, name: str) -> int:
         try:
             return os.path.getsize(self.path(name))
@@ -219,16 +223,16 @@ class Guest:
                 "-append", " ".join([args, KERNEL_ARGS, self.opts.append]).strip(),
                 "-device", "virtio-serial-pci", *self.root()]
         for port in PORTS:
-            argv += ["-chardev", f"file,id={port},path={self.path(port)}",
+            argv += ["-chardev", f"file,id={port},path={self.file(port)}",
                      "-device", f"virtserialport,chardev={port},name=tbg.{port}"]
         if self.opts.gdb:
             argv += ["-gdb", f"tcp:127.0.0.1:{self.opts.gdb}", "-S"]
         if self.opts.shell:
             return argv + ["-serial", "mon:stdio"]
         return argv + [
-            "-chardev", f"socket,id=console,path={self.sockets}/console,server=on,wait=off,"
-                        f"logfile={self.path('console')}", "-serial", "chardev:console",
-            "-qmp", f"unix:{self.sockets}/qmp,server=on,wait=off"]
+            "-chardev", f"socket,id=console,path={self.file('console', self.sockets)},server=on,"
+                        f"wait=off,logfile={self.file('console')}", "-serial", "chardev:console",
+            "-qmp", f"unix:{self.file('qmp', self.sockets)},server=on,wait=off"]
 
     def root(self) -> list:
         """The device that shows the guest the host's files, read-only."""
@@ -237,7 +241,7 @@ class Guest:
                                "multidevs=remap"]
         return ["-object", f"memory-backend-memfd,id=ram,size={self.opts.memory}M,share=on",
                 "-numa", "node,memdev=ram",
-                "-chardev", f"socket,id=root,path={self.sockets}/root",
+                "-chardev", f"socket,id=root,path={self.file('root', self.sockets)}",
                 "-device", "vhost-user-fs-pci,chardev=root,tag=host"]
 
     @contextlib.contextmanager

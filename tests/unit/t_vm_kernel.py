@@ -148,6 +148,14 @@ def t_an_emulated_guest_is_told_the_rate_of_its_counter():
         refused((tool, "make -C vm"), guest.emulated_clock, build, "amd64", error=guest.HostError)
 
 
+def t_a_comma_in_the_path_of_a_guest_reaches_qemu():
+    with tempfile.TemporaryDirectory(suffix=",x") as build:
+        opts = argparse.Namespace(build=build, accel="kvm", cpus=2, memory=64, append="", gdb=None,
+                                  shell=True)
+        argv = guest.Guest(fakeboot.asked(build), build, [], opts).argv()
+        assert f"file,id=ktap,path={build.replace(',', ',,')}/ktap" in argv, argv
+
+
 def t_what_a_guest_of_arm64_lacks_is_named():
     with tempfile.TemporaryDirectory() as build, tempfile.TemporaryDirectory() as path:
         before = os.environ["PATH"]
