@@ -34,6 +34,7 @@ KEYRINGS = "/usr/share/keyrings/debian-archive-keyring.*"
 class FetchError(Exception):
     """A step that failed; the text is for a person."""
 
+
 class Line:
     """A line of vm/kernels. by_default: boots without being named."""
 
@@ -53,7 +54,10 @@ def table() -> dict[str, Line]:
                 continue
             if len(words) not in (3, 4) or words[3:] not in ([], ["by-name"]):
                 raise FetchError(f"vm/kernels:{nr}: want `name suites package [by-name]`")
-            ret[words[0]] = Line(words[1], words[2], len(words) == 3)
+            try:
+                ret[words[0]] = Line(words[1], words[2], len(words) == 3)
+            except re.error as e:
+                raise FetchError(f"vm/kernels:{nr}: {words[2]}: no regular expression: {e}") from e
     return ret
 
 

@@ -77,6 +77,7 @@ def identity(path: str) -> tuple[str, str, str]:
     """(arch, uname -r, uname -v) of an image that QEMU can boot."""
     data = read(path, "no kernel image", "give --kernel a bzImage or an arm64 Image")
     if data[0x202:0x206] == b"HdrS":
+        data = data.ljust(SETUP_VERSION + 2, b"\0")
         start = struct.unpack_from("<H", data, SETUP_VERSION)[0] + SETUP_BASE
         text = data[start:start + 512].split(b"\0")[0].decode(errors="replace")
         m = re.fullmatch(r"(\S+) \(.*?\) (#.*)", text)
@@ -250,14 +251,18 @@ def canonical(name: str) -> str:
 
 
 def inflate(path: str) -> bytes:
-    """The bytes of a module, with any compression."""
-    if path.endswith(".zst"):
-        return subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout
-    if path.endswith(".gz"):
-        with open(path, "rb") as f:
-            return zlib.decompress(f.read(), wbits=31)
-    with (lzma.open(path) if path.endswith(".xz") else open(path, "rb")) as f:
-        return f.read()
+    """The bytes of a module, with any compression; KernelError if it is damaged."""
+    try:
+        if path.endswith(".zst"):
+            return subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout
+        if path.endswith(".gz"):
+            with open(path, "rb") as f:
+                return zlib.decompress(f.read(), wbits=31)
+        with (lzma.open(path) if path.endswith(".xz") else open(path, "rb")) as f:
+            return f.read()
+    except (EOFError, lzma.LZMAError, zlib.error, subprocess.CalledProcessError) as e:
+        raise KernelError(f"{path}: cannot be decompressed: {e}; run modules_install again, or "
+                          "give its --modules") from e
 
 
 def modinfo(data: bytes, field: str) -> Any:

@@ -68,6 +68,8 @@ def t_what_qemu_cannot_boot_is_refused_by_name_with_what_to_give():
             f.seek(kernel.SYSSIZE)
             f.write(b"\0\1")
         refused((f"{d}/half", "cut short", "copy or build"), kernel.identity, f"{d}/half")
+        os.truncate(f"{d}/half", kernel.SETUP_VERSION)
+        refused((f"{d}/half", "without a version"), kernel.identity, f"{d}/half")
         for data, says in ((gzip.compress(b"x"), "gzip"), (lzma.compress(b"x"), "xz"),
                            (b"\x28\xb5\x2f\xfd123", "zstd"), (b"BZh91", "bzip2"),
                            (b"\x04\x22\x4d\x18", "lz4"), (b"\x02\x21\x4c\x18", "lz4"),
@@ -241,6 +243,9 @@ def t_modules_are_those_of_the_kernel_or_refused():
         refused(("tun.ko", "6.1.0-55-amd64", fakeboot.RELEASE), kernel.modules_in_order, asked)
         os.unlink(f"{tree}/kernel/tun.ko")
         refused("wants module tun", kernel.modules_in_order, asked)
+        for data in (b"\xfd7zXZ\0", b"text", lzma.compress(bytes(99))[:-20]):
+            damaged = write(f"{tree}/kernel/tun.ko.xz", data)
+            refused((damaged, "decompressed", "modules_install"), kernel.modules_in_order, asked)
 
 
 def t_a_configuration_is_found_beside_the_image():
@@ -394,6 +399,7 @@ def t_usage_is_no_verdict_on_a_kernel():
     with tempfile.TemporaryDirectory() as d:
         code, _, err = vm_run(d, "--offline", "--junit", f"{d}/none/x.xml", "bpf")
         assert code == 2 and f"{d}/none/x.xml" in err, (code, err)
+        assert vm_run(d, "--offline", "--junit", d, "bpf")[0] == 2
         for words in (("--kernel", "x", "--kernels", "6.1"), ("--modules", "x"),
                       ("--exec", "a", "b"), ("--cpus", "0"), ("--cpus", "2,"), ("--cpus", "17"),
                       ("--offline", "nosuite"), ("--offline", "net/t_none.py"),
@@ -402,6 +408,13 @@ def t_usage_is_no_verdict_on_a_kernel():
             assert vm_run(d, "--bisect", *words)[0] == 128, words
         code, _, err = vm_run(d, "--bisect", "bpf")
         assert code == 128 and "no kernel tree" in err, (code, err)
+
+
+def t_a_kernel_that_cannot_be_fetched_is_no_verdict_on_it():
+    with tempfile.TemporaryDirectory() as d:
+        code, out, err = vm_run(d, "--offline", "--kernels", "6.12", "bpf")
+        assert code == 128 and "6.12: offline as asked" in err, (code, err)
+        assert out == "0 passed, 1 failed\n", out
 
 
 def t_guests_have_cpus_by_turns():
