@@ -37,7 +37,7 @@ SPLATS_SHOWN = 20
 STACK_LINES_MAX = 80
 STAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ")
 MARK = re.compile(r"kselftest: (running|ended) (\S+)$")      # of tests/run
-STACK_BEGINS = re.compile(r"\bBUG:|\bWARNING:|\bOops\b|Kernel panic|cut here|lockup|"
+STACK_BEGINS = re.compile(r"\bBUG:|\bWARNING:|\bOops\b|Kernel panic|cut here|(?i:lockup)|"
                           r"general protection|unable to handle|detected stall|stalls on|"
                           r"blocked for more than|circular locking|sysrq: Show")
 STACK_ENDS = re.compile(r"\[ end trace |end Kernel panic")
@@ -128,7 +128,9 @@ def culprits(found: list, console: str, dmesg: str) -> list:
 
 def stack_of(console: str) -> list[str]:
     """The first report in the console's lines, and what SysRq showed of CPUs and tasks."""
-    lines = [STAMP.sub("", line) for line in console.splitlines() if STAMP.match(line)]
+    # The command line has words such as softlockup_panic.
+    lines = [STAMP.sub("", line) for line in console.splitlines()
+             if STAMP.match(line) and "ommand line: " not in line]
     ret, asked = [], []
     begin = next((i for i, line in enumerate(lines) if STACK_BEGINS.search(line)), None)
     for line in lines[begin:] if begin is not None else []:

@@ -89,7 +89,8 @@ def t_another_configuration_than_asked_for_fails():
         assert good == (not got) and (good or "wrong kernel" in got[0]), got
 
 
-PANIC = """[    8.1] kselftest: running bpf/wire
+PANIC = """[    0.0] Command line: console=ttyS0 softlockup_panic=1
+[    8.1] kselftest: running bpf/wire
 [    9.1] kselftest: ended bpf/wire
 [    9.2] kselftest: running net/wire/t_close.py
 [   10.0] BUG: kernel NULL pointer dereference, address: 0000000000000000
