@@ -34,7 +34,8 @@ def begin():
     link = n.links[0]
     n.server.run("ip", "route", "add", "10.99.0.0/16", "via", link.client4)
     with n.server.inside():
-        d = daemon.Daemon("--wire", "tbg0", "--late-sockets", "auto", listen=f"0.0.0.0:{PORT}")
+        d = daemon.Daemon("--wire", "tbg0", "--late-sockets", "auto", "--idle-timeout", "3600s",
+                          listen=f"0.0.0.0:{PORT}")
         d.write("hit", HIT)
         d.start()
     why = None if talk.ask(d, "status")["tiers"]["wire"]["on"] else d.why_no_wire()
