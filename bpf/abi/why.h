@@ -21,7 +21,7 @@
 	X(SYN_ACK,	"SYN answered at the packet") \
 	X(HANDED,	"segment of a connection that the kernel has taken over") \
 	X(HAND_FAIL,	"the kernel did not take a connection: listener gone or full; tried again") \
-	X(HAND_LOST,	"connection reset: its segments do not reach the kernel's TCP, a firewall drops them") \
+	X(HAND_LOST,	"connection reset: the kernel makes no socket of it, or a firewall drops its segments") \
 	X(GIVEN,	"idle connection given back by the daemon") \
 	X(GIVE_LATE,	"connection not given back: a segment came meanwhile") \
 	X(FIN,		"connection closed at the packet, or its end acknowledged") \

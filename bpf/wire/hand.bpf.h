@@ -227,6 +227,20 @@ static __always_inline void tbg_hand_done(const struct tbg_pkt *p, const struct 
 }
 
 /*
+ * The kernel refuses to make a socket, for example because a sysctl forbids an option that
+ * the connection has. Returns whether this was the last attempt.
+ */
+static __always_inline bool tbg_hand_refused(struct tbg_tcb *f)
+{
+	__u32 fails;
+
+	bpf_spin_lock(&f->lock);
+	fails = ++f->fails;
+	bpf_spin_unlock(&f->lock);
+	return fails >= TBG_HAND_TRIES;
+}
+
+/*
  * Hands the connection over with the segment in p, which begins with the client's next
  * byte. Returns a TC action or TBG_HAND_*. There may be a socket already, made by this
  * a moment ago.
@@ -280,7 +294,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	bpf_sk_release(sk);
 	if (err) {
 		tbg_count(TBG_WHY_HAND_FAIL);
-		return TC_ACT_SHOT;
+		return !stays && tbg_hand_refused(f) ? TBG_HAND_RESET : TC_ACT_SHOT;
 	}
 	tbg_hand_done(p, key, f, tried, now_ms);
 	if (first)

@@ -242,6 +242,47 @@ def settled():
             talk.ask(d, "status")
 
 
+def connection():
+    """One without a socket, to which wire has answered."""
+    c = talk.Connection(n.client.connect(address(4)))
+    r = c.get("/hit")
+    assert (r.tier, r.body) == ("wire", BODIES["/hit"]), r
+    return c
+
+
+def t_without_syn_cookies_the_kernel_keeps_connections():
+    """It makes no socket late then: a miss would be reset."""
+    with setting("ipv4.tcp_syncookies", 0):
+        settled()
+        assert "tcp_syncookies" in late()["syns_why"], late()
+        with talk.Connection(n.client.connect(address(4))) as c:
+            assert c.get("/none").status == 404 and c.get("/hit").body == BODIES["/hit"]
+    settled()
+    connection().close()
+
+
+def t_miss_of_which_no_socket_is_made_is_tried_again_and_reset_in_the_end():
+    """An option that the connection has was switched off meanwhile."""
+    link = n.links[0]
+    n.client.run("ip", "route", "change", "10.87.0.0/24", "dev", link.name, "src", link.client4,
+                 "rto_min", "200ms")
+    for name in ("tcp_sack", "tcp_timestamps", "tcp_window_scaling"):
+        for again in (True, False):
+            fails = talk.counts(d)["HAND_FAIL"]
+            with connection() as c, setting(f"ipv4.{name}", 0):
+                c.send(talk.request("/none"))
+                net.until(lambda f=fails: talk.counts(d)["HAND_FAIL"] > f, f"{name}: not refused")
+                if again:
+                    n.server.sysctl(f"ipv4.{name}", 1)
+                    assert c.response().status == 404
+                    continue
+                try:
+                    raise AssertionError(f"{name}: {c.response()}")
+                except ConnectionResetError:
+                    pass
+        settled()
+
+
 def t_numbers_cannot_be_foretold():
     """Of the same SYN from one port after another, and from the same one again."""
     numbers = [answer(WIRE, 4, "S", SYNS["as Linux"])[1] for _ in range(50)]
