@@ -275,10 +275,10 @@ tbg_cookie_read(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_t
 		return TBG_WHY_NO_FLOW;
 	/*
 	 * the kernel would reset it; dropped, the client sends it again after its first
-	 * segment
+	 * segment. So few bits can be guessed: where the kernel answers SYNs, it decides.
 	 */
-	if (proven == TBG_PROVEN_ENDS && knob->births == TBG_BIRTHS_WIRE)
-		return TBG_WHY_DROPPED;
+	if (proven == TBG_PROVEN_ENDS)
+		return knob->births == TBG_BIRTHS_WIRE ? TBG_WHY_DROPPED : TBG_WHY_NO_FLOW;
 	a->irs = p->seq;
 	a->iss = p->ack;
 	a->peer_mss = tbg_cookie_mss(c.mss_at, p->plain_ts, p->v6) +

@@ -11,25 +11,27 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import client
 import daemon
 import ktap
 import net
 import rawtcp
 import talk
 
-PORT, DRAINED = 8080, 8081
+PORT, DRAINED, GUESSED = 8080, 8081, 8082
+GUESSES = 8000 // client.SLOW   # half of a cookie's proof is right in one of 512
 rawtcp.WINDOW_LESS = 2048        # a socket that is made late begins with its first window
 BODIES = {"/hit": talk.content("hit", 600), "/long": talk.content("long", 2500)}
 HIT, LONG = talk.request("/hit"), talk.request("/long")
 LAST = talk.request("/hit", "Connection: close")
-BY_WIRE = ("--wire", "tbg0,tbg1", "--late-sockets", "auto", "--births", "wire",
-           "--idle-timeout", "3600s")
+BY_WIRE = ("--wire", "tbg0,tbg1", "--late-sockets", "auto", "--idle-timeout", "3600s")
 n = st = d = None
 
 
-def start(port):
+def start(port, births="wire"):
     with n.server.inside():
-        ret = daemon.Daemon(*BY_WIRE, listen=(f"0.0.0.0:{port}", f"[::]:{port}"))
+        ret = daemon.Daemon(*BY_WIRE, "--births", births,
+                            listen=(f"0.0.0.0:{port}", f"[::]:{port}"))
         for target, body in BODIES.items():
             ret.write(target[1:], body)
         return ret.start()
@@ -192,6 +194,31 @@ def t_segments_of_no_connection_are_reset():
                 st.connections.pop(c.key)
                 st.graves.add(c.key)
             assert resets >= 3, f"IPv{family}, {flags}: {resets} of 4"
+
+
+def t_requests_without_a_handshake_begin_nothing():
+    """Where the kernel answers SYNs, which its firewall may have refused to this client."""
+    other = start(GUESSED, "kernel")
+    try:
+        warm(GUESSED)
+        # wire learns what the kernel offers, and knows it when it reads a cookie
+        for kind in KINDS:
+            c = rawtcp.Connection(st, (st.server(4), GUESSED), **kind).open()
+            hit(c, HIT, "/hit")
+            c.drop()
+        before = talk.counts(other)["HIT_WIRE"]
+        c = rawtcp.Connection(st, (st.server(4), GUESSED), ts=False)
+        st.connections.pop(c.key)
+        st.graves.add(c.key)
+        for guess in range(GUESSES):
+            c.irs = st.random.randrange(rawtcp.MOD)
+            c.put("P.", 1, 1, HIT, c.options())
+            if not guess % 100:
+                st.barrier(4)
+        st.barrier(4)
+        assert talk.counts(other)["HIT_WIRE"] == before, "guessed"
+    finally:
+        assert other.stop() == 0, other.lines
 
 
 # --- the segments' size ----------------------------------------------------------
