@@ -52,7 +52,7 @@
 	X(MISS,		"not in the cache") \
 	X(EXPIRED,	"in the cache, but no longer fresh") \
 	X(BLOB,		"entry and blob do not match") \
-	X(SIZE,		"response larger than ten segments or the client's window") \
+	X(SIZE,		"response larger than wire-size or the client's window") \
 	X(CLOCK,	"clock not kept: the daemon has stopped") \
 	X(ROOM,		"no memory to build the reply") \
 	X(RACE,		"connection changed while the reply was built") \

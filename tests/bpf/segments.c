@@ -272,6 +272,37 @@ KTAP_TEST(t_every_cut_of_every_kind_of_connection)
 	}
 }
 
+KTAP_TEST(t_auto_limits_the_reply_by_its_segments)
+{
+	uint32_t gen = 700;
+
+	NEED_SNIFFER();
+	knob->reply_max = 0;
+	for (unsigned int mss = 536; mss <= 1460; mss += 1460 - 536) {
+		for (int more = 0; more <= 1; more++) {
+			struct peer p = peer_mss(false, false, mss);
+			unsigned int total = TBG_SEG_AUTO * mss + more;
+			uint32_t len = strlen(REQ("/a"));
+
+			p.window = 4000;	/* << 7 */
+			publish("/a", 8, ++gen, 0, total - head_len(total - 115));
+			want_len = expected(want, total - head_len(total - 115), DATE_0);
+			KTAP_EQ(want_len, total);
+			set_clock(DATE_0);
+			ask(&p, REQ("/a"));
+			bury(&p);
+			if (more) {
+				KTAP_EQ(burst.verdict, PASS);
+				KTAP_EQ(burst.nr, 0);
+				continue;
+			}
+			KTAP_EQ(burst.verdict, REDIRECT);
+			BURST(&p, p.ack, mss, ALL, p.seq, len);
+		}
+	}
+	knob->reply_max = TBG_WIRE_MAX;
+}
+
 KTAP_TEST(t_a_window_smaller_than_the_reply_passes)
 {
 	NEED_SNIFFER();
