@@ -23,7 +23,7 @@ TIME_OF_ROW = re.compile(r" +# (t_\w+) ([\d.]+) s$")  # of tests/lib/ktap.py
 OF_FAILURES = re.compile(r"# (FAILED |    (alone|log): |and \d+ more)")
 ALONE = re.compile(r"make check TEST=(\S+) KERNEL=own\b.*")
 PROGRAM_INDENT, ROW_INDENT = 2, 4
-NOTE = re.compile(" {%d}# ?(.*)$" % ROW_INDENT)
+NOTE = re.compile(r" {%d}(?!KTAP version|\d+\.\.\d)(?:# ?)?(.*)$" % ROW_INDENT)
 # Characters that XML 1.0 does not allow.
 NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -174,7 +174,10 @@ def add_suite(root: xml.Element, name: str, res: judge.Boot, command: str | None
     suite = xml.SubElement(root, "testsuite", name=name, hostname=res.asked.release,
                            time=f"{res.seconds:.1f}")
     boot = case_of(suite, "boot", str(res.asked), time=f"{res.ready_s or 0:.1f}")
-    own = [line for line in res.faults if not line.endswith("tests failed")]
+    # What follows from a failed row is no fault of the boot.
+    shown = any(row["verdict"] == "fail" for row in res.rows)
+    own = [line for line in res.faults
+           if not (shown and re.fullmatch(r"\d+ tests failed|tests/run: exit 1", line))]
     if own:
         fail(boot, own + res.notes + res.stack)
     if command is not None:

@@ -340,6 +340,7 @@ KTAP version 1
     1..3
     # t_hit 2.500 s
     ok 1 t_hit
+    printed by print()
     # Traceback (most recent call last):
     #   assert 1 == 2
     # t_miss 0.250 s
@@ -364,6 +365,7 @@ def t_junit_has_what_each_test_printed():
         boot = judge.Boot()
         boot.asked, boot.seconds, boot.ready_s, boot.folder = fakeboot.asked(d), 4, 1.0, "logs/1"
         boot.rows, boot.times = reader.rows, reader.seconds
+        boot.faults = ["tests/run: exit 1", "1 tests failed"]
         results.write_junit(f"{d}/x", {"6.1": boot}, 4)
         root = xml.parse(f"{d}/x").getroot()
         hit, miss, late = (root.find(f"testsuite/testcase[@name='{name}']")
@@ -373,11 +375,13 @@ def t_junit_has_what_each_test_printed():
     assert [case.get("time") for case in (hit, miss, late)] == ["2.500", "0.250", "0.001"]
     assert not list(hit), xml.tostring(hit)
     assert miss.find("failure").text.splitlines() == [
-        "t_miss", "Traceback (most recent call last):", "  assert 1 == 2",
+        "t_miss", "printed by print()", "Traceback (most recent call last):", "  assert 1 == 2",
         "FAULT skip not in tests/expect/skips", "stderr: a warning"], xml.tostring(miss)
     assert late.find("skipped").get("message") == "no late sockets", xml.tostring(late)
     assert late.find("system-out").text == "before Linux 6.9", xml.tostring(late)
     assert root.find("testsuite/system-out").text == "logs in logs/1"
+    assert root.get("failures") == "1" and root.find("testsuite/testcase[@classname='6.1.boot']") \
+        .find("failure") is None, xml.tostring(root)
     assert got["times"] == {"net/wire/t_x.py": 3.0}, got
     assert [(row["name"], row["verdict"], row["seconds"]) for row in got["tests"]] == [
         ("t_hit", "pass", 2.5), ("t_miss", "fail", 0.25), ("t_late", "skip", 0.001)], got
