@@ -34,6 +34,10 @@ EOF
 available=$(cat kselftest-list.txt) || exit 1
 chosen='' collections='' left_out='' dry=''
 while [ $# -gt 0 ]; do
+	case $1,$# in
+	--test,1|--collection,1|--skip,1|--override-timeout,1|-[tcSo],1)
+		echo "$1 wants an argument" >&2; exit 1 ;;
+	esac
 	case $1 in
 	-s|--summary)			logfile=$BASE_DIR/output.log; : >"$logfile" ;;
 	-p|--per-test-log|--per_test_log)	per_test_logging=1 ;;

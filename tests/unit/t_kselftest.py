@@ -101,7 +101,8 @@ def t_the_options_of_run_kselftest():
         names = [v[3] for v in verdicts(run(program, "-c", "fake", "-S", "fake:slow").stdout)]
         assert "slow" not in names and "good" in names, names
         for words, says in ((("-c", "gone"), "No such collection"),
-                            (("-t", "fake:x"), "No such test")):
+                            (("-t", "fake:x"), "No such test"), (("-t",), "wants an argument"),
+                            (("--skip",), "wants an argument")):
             res = run(program, *words)
             assert res.returncode == 1 and says in res.stdout, res.stdout
         res = run(program, "-s", "-t", "fake:loud")
