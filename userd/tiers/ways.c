@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <linux/rtnetlink.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -18,13 +19,6 @@
 #include "tiers/netlink.h"
 
 #define LOOPBACK 1	/* LOOPBACK_IFINDEX: the interface for addresses of this host */
-
-void tbg_ways_begin(struct tbg_ways *w)
-{
-	w->nr = 0;
-	w->read = true;
-	w->more = false;
-}
 
 void tbg_ways_close(struct tbg_ways *w)
 {
@@ -113,6 +107,31 @@ static struct tbg_way_entry *entry_new(struct tbg_ways *w)
 	return &w->at[w->nr++];
 }
 
+/* Adds addresses of IPv4 without a way, of the first rank. */
+static void nobody_add(struct tbg_ways *w, uint32_t addr, unsigned int bits)
+{
+	struct tbg_way_entry *at = entry_new(w);
+
+	if (!at)
+		return;		/* then there is none for any route */
+	*at = (struct tbg_way_entry){ .key = { .bits = 96 + bits } };
+	memset((char *)at->key.remote + 10, 0xff, 2);
+	at->key.remote[3] = htonl(addr);
+}
+
+void tbg_ways_begin(struct tbg_ways *w)
+{
+	w->nr = 0;
+	w->read = true;
+	w->more = false;
+	/*
+	 * No packet may be from there, whatever the routes (ip_route_input_slow). The
+	 * addresses of IPv6 and the broadcast addresses of subnets are routes.
+	 */
+	nobody_add(w, INADDR_UNSPEC_GROUP, 4);
+	nobody_add(w, INADDR_BROADCAST, 32);
+}
+
 const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h)
 {
 	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
@@ -131,11 +150,7 @@ const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h)
 	case RTN_LOCAL:
 		iface_add(&e.way, LOOPBACK);
 		break;
-	case RTN_BROADCAST:
-	case RTN_ANYCAST:
-	case RTN_MULTICAST:
-		return NULL;		/* no address of a client */
-	}
+	}			/* else, for example of a broadcast address, there is no way */
 	if (rt->rtm_src_len)
 		return "is for some sources alone";
 	if (rt->rtm_tos)

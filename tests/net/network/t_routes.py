@@ -283,6 +283,28 @@ def t_miss_of_which_no_socket_is_made_is_tried_again_and_reset_in_the_end():
         settled()
 
 
+def t_addresses_that_no_client_has_get_no_syn_ack():
+    """Multicast and broadcast: the kernel drops what claims to be from there."""
+    sources = ((4, "224.0.0.1"), (4, "255.255.255.255"), (6, "ff0e::1"))
+    for family in (4, 6):
+        n.server.run("ip", f"-{family}", "route", "add", "default", "via",
+                     n.links[0].client4 if family == 4 else n.links[0].client6)
+    try:
+        settled()
+        for family, source in sources:
+            answer(WIRE, family, "S", SYNS["as Linux"])     # so that wire knows what to offer
+            before = talk.counts(d)["SYN_ACK"]
+            for port in range(20000, 20003):    # one a second is the kernel's in any case
+                to = st.server(family)
+                seg = st.tcp(source, to, port, WIRE, 1, 0, "S", 65535, SYNS["as Linux"])
+                st.put(st.frame(family, st.ip(source, to, seg)))
+            st.barrier(family)
+            assert talk.counts(d)["SYN_ACK"] == before, source
+    finally:
+        for family in (4, 6):
+            n.server.run("ip", f"-{family}", "route", "del", "default")
+
+
 def t_numbers_cannot_be_foretold():
     """Of the same SYN from one port after another, and from the same one again."""
     numbers = [answer(WIRE, 4, "S", SYNS["as Linux"])[1] for _ in range(50)]
