@@ -202,13 +202,17 @@ static void routes_ask(struct tbg_routes *r)
 	}
 }
 
-/* Without SYN cookies the kernel makes no socket late. */
-static void cookies_ask(struct tbg_routes *r)
+/*
+ * Without SYN cookies the kernel makes no socket late. tcp_reflect_tos gives all segments
+ * the TOS of the client's SYN, which wire does not store.
+ */
+static void needs_ask(struct tbg_routes *r)
 {
-	if (r->cookies)
+	if (r->cookies && !r->reflects)
 		return;
 	r->left = TBG_LEFT_ALL;
-	strcpy(r->why, "net.ipv4.tcp_syncookies is 0");
+	strcpy(r->why, r->cookies ? "net.ipv4.tcp_reflect_tos is 1" :
+				    "net.ipv4.tcp_syncookies is 0");
 }
 
 /* Sysctls for SYN-ACKs with values that wire does not support. */
@@ -260,10 +264,12 @@ void tbg_routes_look(struct tbg_routes *r)
 	r->offers[2] = tbg_sysctl("/proc/sys/net/ipv4/tcp_timestamps", 1);
 	r->offers[3] = tbg_sysctl("/proc/sys/net/ipv4/tcp_ecn", 2);
 	r->cookies = tbg_sysctl("/proc/sys/net/ipv4/tcp_syncookies", 0);
+	r->reflects = tbg_sysctl("/proc/sys/net/ipv4/tcp_reflect_tos", 0);
 	r->challenge_ms = tbg_sysctl("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
 	r->ttl = tbg_sysctl("/proc/sys/net/ipv4/ip_default_ttl", 64);
 	r->hops = tbg_sysctl("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
 	changed = was.ttl != r->ttl || was.hops != r->hops || was.cookies != r->cookies ||
+		  was.reflects != r->reflects ||
 		  memcmp(was.offers, r->offers, sizeof(was.offers));
 	tbg_routes_news(r);
 	if (!r->news)
@@ -276,7 +282,7 @@ void tbg_routes_look(struct tbg_routes *r)
 	routes_ask(r);
 	rules_ask(r);
 	offers_ask(r);
-	cookies_ask(r);
+	needs_ask(r);
 }
 
 void tbg_routes_open(struct tbg_routes *ret)

@@ -38,6 +38,7 @@ struct tbg_routes {
 	uint8_t ttl, hops;
 	bool no_df;		/* net.ipv4.ip_no_pmtu_disc */
 	bool cookies;		/* net.ipv4.tcp_syncookies is not 0 */
+	bool reflects;		/* net.ipv4.tcp_reflect_tos */
 	unsigned int offers[4];	/* net.ipv4.tcp_window_scaling, tcp_sack, tcp_timestamps, tcp_ecn */
 	enum tbg_routes_left left;
 	char why[120];		/* reason for TBG_LEFT_* */

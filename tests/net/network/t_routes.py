@@ -261,6 +261,21 @@ def t_without_syn_cookies_the_kernel_keeps_connections():
     connection().close()
 
 
+def t_type_of_service_of_the_syn_is_that_of_the_answers():
+    """Where net.ipv4.tcp_reflect_tos is set; the kernel keeps connections then."""
+    with setting("ipv4.tcp_reflect_tos", 1):
+        settled()
+        for port in (WIRE, USER):
+            c = st.connect(address(4, port), tos=0x28)
+            c.send(HIT)
+            seg = c.next()
+            while not seg.data:
+                seg = c.next()
+            assert seg.tos == 0x28, (port, seg)
+            c.drop()
+    settled()
+
+
 def t_miss_of_which_no_socket_is_made_is_tried_again_and_reset_in_the_end():
     """An option that the connection has was switched off meanwhile."""
     link = n.links[0]
