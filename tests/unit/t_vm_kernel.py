@@ -399,6 +399,17 @@ def t_a_kernel_without_btf_is_refused_before_it_boots():
         assert "not ok 1 own" in out and out.endswith("0 passed, 1 failed\n"), out
 
 
+def t_a_kernel_without_its_modules_is_a_row_of_its_own():
+    """Those that boot beside it keep their results."""
+    with tempfile.TemporaryDirectory() as d:
+        os.chmod(write(f"{d}/guest/init", "#!/bin/false\n"), 0o755)
+        code, out, err = vm_run(d, "--kernel", fakeboot.bzimage(f"{d}/bzImage"), "--config",
+                                write(f"{d}/c", fakeboot.whole_config()), "--modules", d, "bpf")
+        assert code == 125 and "own: " in err and "wants module" in err, (code, err)
+        assert "# FAULT " in out and "not ok 1 own" in out, out
+        assert out.endswith("0 passed, 1 failed\n"), out
+
+
 def t_usage_is_no_verdict_on_a_kernel():
     with tempfile.TemporaryDirectory() as d:
         code, _, err = vm_run(d, "--offline", "--junit", f"{d}/none/x.xml", "bpf")
@@ -406,6 +417,7 @@ def t_usage_is_no_verdict_on_a_kernel():
         assert vm_run(d, "--offline", "--junit", d, "bpf")[0] == 2
         for words in (("--kernel", "x", "--kernels", "6.1"), ("--modules", "x"),
                       ("--exec", "a", "b"), ("--cpus", "0"), ("--cpus", "2,"), ("--cpus", "17"),
+                      ("--memory", "0"), ("--jobs", "-1"), ("--timeout", "nan"),
                       ("--offline", "nosuite"), ("--offline", "net/t_none.py"),
                       ("--nonsense",)):
             assert vm_run(d, *words)[0] == 2, words
