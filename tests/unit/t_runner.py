@@ -319,6 +319,14 @@ def t_a_search_for_leaks_that_met_a_thread_is_none():
     assert code == 0
 
 
+def t_a_program_is_run_alone_on_the_kernel_that_it_failed_on():
+    """The flavour is part of that kernel's name, but not of what the skips are listed for."""
+    for more, kernel in (({}, "6.1"), ({"TBG_KERNEL": "6.1-rt"}, "6.1-rt")):
+        _, out, _ = run({"t_a.sh": "echo 1..1; echo not ok 1 t_x"}, "unit",
+                        env={"TBG_WHERE": "vm/6.1", **more})
+        assert f"make check TEST=unit/t_a.sh:t_x KERNEL={kernel}\n" in out, out
+
+
 def t_what_a_sanitizer_has_built_is_run_alone_as_that():
     _, out, _ = run({"t_a.sh": "echo 1..1; echo not ok 1 t_x"}, "unit",
                     env={"TBG_SANITIZER": "asan"})

@@ -277,7 +277,7 @@ def guest_conf(test_timeout=None, config=fakeboot.CONFIG, **other):
 
 def t_a_guest_accepts_listed_skips_only():
     """On any host."""
-    assert ("env", "CI=true") in guest_conf()
+    assert ("env", "CI=true") in guest_conf() and ("env", "TBG_KERNEL=6.1") in guest_conf()
     assert ("env", "CI=true") not in guest_conf(kernel="bzImage"), \
            "which nobody has listed skips of"
     assert ("arg", "--retry") in guest_conf() and ("arg", "--retry") not in guest_conf(retry=False)
