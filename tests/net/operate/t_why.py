@@ -278,7 +278,7 @@ def t_of_what_is_longer_than_a_reply():
 
 
 def t_of_hosts_and_of_what_upstreams_answer():
-    minute = "Cache-Control: max-age=60"
+    hour = "Cache-Control: max-age=3600"
 
     def hosts(d):
         stored(d, "/x.txt", host="a.example")
@@ -304,9 +304,9 @@ def t_of_hosts_and_of_what_upstreams_answer():
         upstreams(d)
 
     with origin.Origin() as o:
-        o.on("/plain", *[origin.reply(200, b"plain", minute)] * 60)
-        o.on("/vary", *[origin.reply(200, b"vary", minute, "Vary: Accept-Encoding")] * 60)
-        o.on("/odd", *[origin.reply(200, b"odd", minute, "Vary: X")] * 60)
+        o.on("/plain", *[origin.reply(200, b"plain", hour)] * 60)
+        o.on("/vary", *[origin.reply(200, b"vary", hour, "Vary: Accept-Encoding")] * 60)
+        o.on("/odd", *[origin.reply(200, b"odd", hour, "Vary: X")] * 60)
         o.on("/private", *[origin.reply(200, b"p", "Cache-Control: private")] * 60)
         ways(test, TEXT + f"""
 host "a.example" {{ root = "{{root}}/a" }}
