@@ -43,7 +43,10 @@ static int nft_open(struct mnl_socket **ret)
 	return err;
 }
 
-/* The hook at which a chain of this family sees a SYN before a listener does; NULL: none. */
+/*
+ * The hook at which a chain of this family sees a SYN before a listener does, or the
+ * kernel's answer, which wire would not send by way of it; NULL: none.
+ */
 static const char *hook_name(unsigned int family, uint32_t hook)
 {
 	switch (family) {
@@ -54,6 +57,10 @@ static const char *hook_name(unsigned int family, uint32_t hook)
 			return "prerouting";
 		if (hook == NF_INET_LOCAL_IN)
 			return "input";
+		if (hook == NF_INET_LOCAL_OUT)
+			return "output";
+		if (hook == NF_INET_POST_ROUTING)
+			return "postrouting";
 		return family == NFPROTO_INET && hook == NF_INET_INGRESS ? "ingress" : NULL;
 	case NFPROTO_NETDEV:
 		return hook == NF_NETDEV_INGRESS ? "ingress" : NULL;

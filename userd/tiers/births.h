@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Decides who answers SYNs with late sockets. If the host's firewall could refuse a
- * client (a netfilter chain at prerouting or input, or before), the kernel does, and
+ * client (a netfilter chain on the way of its SYN or of the answer), the kernel does, and
  * wire takes the connection over at the client's ACK; else wire does. For wire.c, in
  * the control thread alone.
  */

@@ -144,6 +144,13 @@ table inet raw {
     ct state untracked tcp dport { 8080, 8081 } accept
   }
 }"""
+OUTWARD = """
+table inet outward {
+  chain answers { type filter hook %s priority 0; policy accept;
+    ip daddr 10.87.0.66 drop
+    ip6 daddr fd87::66 drop
+  }
+}"""
 NO_RESETS = """
 table inet odd {
   chain inward { type filter hook input priority 0; policy accept;
@@ -308,6 +315,13 @@ def t_docker():
     moved, after = played(DOCKER, bad=False)
     assert "table nat" in after["syns_why"] and "NAT" in after["syns_why"], after
     assert moved["births"] == 0, moved
+
+
+def t_who_is_refused_by_what_drops_the_answers():
+    for hook in ("output", "postrouting"):
+        moved, after = played(OUTWARD % hook)
+        assert hook in after["syns_why"], after
+        assert moved["births"] >= 2 and moved["handed"] >= 2 and moved["given"] >= 2, moved
 
 
 def t_what_is_not_tracked():
