@@ -47,6 +47,11 @@ static __always_inline void tbg_map_v4(__u32 ret[4], __u32 addr)
 	ret[3] = addr;
 }
 
+static __always_inline bool tbg_is_mapped(const __u32 addr[4])
+{
+	return addr[2] == bpf_htonl(0xffff) && !(addr[0] | addr[1]);
+}
+
 /* Parses the IPv4 header at p->l3. Returns the protocol, or -1 for packets to leave alone. */
 static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 					struct tbg_pkt *p, bool ingress)
@@ -162,6 +167,9 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 		p->key.remote[i] = ingress ? s : d;
 		p->key.local[i] = ingress ? d : s;
 	}
+	/* a mapped address would be taken for IPv4: no packet may have one (RFC 4291 2.5.5.2) */
+	if (tbg_is_mapped(p->key.remote) || tbg_is_mapped(p->key.local))
+		return -1;
 	sum = tbg_csum_fold(wide);
 	p->addr_sum = sum;
 	return c.next;

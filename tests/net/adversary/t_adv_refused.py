@@ -68,6 +68,20 @@ def t_frame_of_all_hosts():
     is_refused(lambda s, c: to("ff" * 6, s.st.frame(s.family, packet(s, c))))
 
 
+def t_syn_to_an_ipv4_mapped_address():
+    """The host has the IPv4 address; no packet has one that is mapped (RFC 4291 2.5.5.2)."""
+    def script(s):
+        s.hit(s.connect(), HIT)
+        own4 = s.st.server(4)
+        for _ in range(3):
+            c = rawtcp.Connection(s.st, (f"::ffff:{own4}", s.address[1]))
+            c.handshake()
+            s.st.barrier(s.family)
+            assert not c.queue, f"answered: {c.queue}"
+            del s.st.connections[c.key]
+    stage.play(script, families=(6,))
+
+
 def t_vlan_that_is_not_the_connections():
     is_refused(lambda s, c: s.st.frame(s.family, packet(s, c), vlans=[77]))
 
