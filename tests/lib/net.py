@@ -31,8 +31,8 @@ SYS_BPF = 321                           # x86-64
 WAIT_S = client.WAIT_S
 BPF_PROG_LOAD, BPF_OBJ_PIN, BPF_PROG_ATTACH, BPF_PROG_DETACH, BPF_PROG_GET_FD_BY_ID = 5, 6, 8, 9, 13
 BPF_PROG_QUERY, BPF_LINK_CREATE, BPF_LINK_GET_FD_BY_ID, BPF_LINK_DETACH = 16, 28, 30, 34
-PROG_TYPE_CLS, PROG_TYPE_XDP, ATTACH_XDP = 3, 6, 37
-BPF_F_BEFORE = 8
+PROG_TYPE_CLS, PROG_TYPE_XDP, PROG_TYPE_CGROUP_SKB, ATTACH_XDP = 3, 6, 8, 37
+BPF_F_ALLOW_MULTI, BPF_F_BEFORE = 2, 8
 XDP_FLAGS_DRV_MODE, XDP_HAS_FRAGS = 4, 32
 TCX = {"ingress": 46, "egress": 47}     # enum bpf_attach_type
 TCP_STATES = ("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2",
@@ -347,6 +347,26 @@ def _verdict(kind: int, verdict: int, flags: int = 0) -> Any:
     return _bpf_fd(BPF_PROG_LOAD, struct.pack(
         "=IIQQIIQII", kind, 2, ctypes.addressof(insns), ctypes.addressof(name),
         0, 0, 0, 0, flags) + bytes(24))
+
+
+@contextlib.contextmanager
+def cgroup_filter(folder: str, verdict: int) -> Iterator[None]:
+    """A BPF program with this verdict on all that sockets of the cgroup receive."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    prog = _verdict(PROG_TYPE_CGROUP_SKB, verdict)
+
+    # target_fd, attach_bpf_fd, attach_type (ingress: 0), flags
+    def attr(flags: int) -> bytes:
+        return struct.pack("=4I", fd, prog, 0, flags) + bytes(16)
+    try:
+        assert _bpf(BPF_PROG_ATTACH, attr(BPF_F_ALLOW_MULTI)) is not None, "not attached"
+        try:
+            yield
+        finally:
+            assert _bpf(BPF_PROG_DETACH, attr(0)) is not None, "not detached"
+    finally:
+        os.close(prog)
+        os.close(fd)
 
 
 def xdp_pass(namespace: Any, interface: str) -> Any:

@@ -17,7 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <bpf/bpf.h>
+
 #include "abi/knob.h"
+#include "os/cgroup.h"
 #include "tiers/netlink.h"
 #include "tiers/routes.h"
 #include "os/sysctl.h"
@@ -44,8 +47,8 @@ static int nft_open(struct mnl_socket **ret)
 }
 
 /*
- * The hook at which a chain of this family sees a SYN before a listener does, or the
- * kernel's answer, which wire would not send by way of it; NULL: none.
+ * The hook at which a chain of this family sees a SYN before a listener does, or the SYN-ACK;
+ * NULL: none.
  */
 static const char *hook_name(unsigned int family, uint32_t hook)
 {
@@ -53,17 +56,22 @@ static const char *hook_name(unsigned int family, uint32_t hook)
 	case NFPROTO_INET:
 	case NFPROTO_IPV4:
 	case NFPROTO_IPV6:
-		if (hook == NF_INET_PRE_ROUTING)
+		switch (hook) {
+		case NF_INET_PRE_ROUTING:
 			return "prerouting";
-		if (hook == NF_INET_LOCAL_IN)
+		case NF_INET_LOCAL_IN:
 			return "input";
-		if (hook == NF_INET_LOCAL_OUT)
+		case NF_INET_LOCAL_OUT:
 			return "output";
-		if (hook == NF_INET_POST_ROUTING)
+		case NF_INET_POST_ROUTING:
 			return "postrouting";
-		return family == NFPROTO_INET && hook == NF_INET_INGRESS ? "ingress" : NULL;
+		case NF_INET_INGRESS:
+			return family == NFPROTO_INET ? "ingress" : NULL;
+		}
+		return NULL;
 	case NFPROTO_NETDEV:
-		return hook == NF_NETDEV_INGRESS ? "ingress" : NULL;
+		return hook == NF_NETDEV_INGRESS ? "ingress" :
+		       hook == NF_NETDEV_EGRESS ? "egress" : NULL;
 	}
 	return NULL;
 }
@@ -203,6 +211,28 @@ static void conntrack_ask(struct tbg_births *b)
 		 "conntrack takes up no connection in its middle (nf_conntrack_tcp_loose is 0)");
 }
 
+/*
+ * Whether the daemon's cgroup has programs, its own or inherited ones, through which the
+ * segments of the kernel's sockets pass.
+ */
+static bool cgroup_filters(struct tbg_births *b)
+{
+	static const enum bpf_attach_type ways[] = {
+		BPF_CGROUP_INET_INGRESS, BPF_CGROUP_INET_EGRESS,
+	};
+	bool ret = false;
+
+	for (int i = 0; i < 2 && b->cgroup_fd >= 0; i++) {
+		uint32_t nr = 0, flags;
+
+		ret |= !bpf_prog_query(b->cgroup_fd, ways[i], BPF_F_QUERY_EFFECTIVE, &flags, NULL,
+				       &nr) && nr;
+	}
+	if (ret)
+		strcpy(b->why, "the daemon's cgroup has BPF programs that could refuse a client, as IPAddressDeny= of systemd makes");
+	return ret;
+}
+
 const char *tbg_births_text(const struct tbg_births *b)
 {
 	switch (b->mode) {
@@ -240,8 +270,8 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 		b->mode = b->wanted == TBG_WANTED_WIRE ? TBG_BIRTHS_WIRE : TBG_BIRTHS_KERNEL;
 		strcpy(b->why, "set by --births");
 	} else {
-		b->mode = filters ? TBG_BIRTHS_KERNEL : TBG_BIRTHS_WIRE;
-		if (!filters)
+		b->mode = filters || cgroup_filters(b) ? TBG_BIRTHS_KERNEL : TBG_BIRTHS_WIRE;
+		if (b->mode == TBG_BIRTHS_WIRE)
 			strcpy(b->why, "netfilter has no chain that could refuse a client");
 	}
 	b->filters = filters;
@@ -266,7 +296,7 @@ void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool f
 		     const struct tbg_routes *routes)
 {
 	*b = (struct tbg_births){ .wanted = wanted, .forgets = forgets, .tables = { -1, -1 },
-				  .mode = TBG_BIRTHS_NONE };
+				  .cgroup_fd = tbg_cgroup_open(), .mode = TBG_BIRTHS_NONE };
 	b->nft_err = nft_open(&b->nft);
 	tbg_births_look(b, routes);
 }
@@ -301,6 +331,9 @@ void tbg_births_close(struct tbg_births *b)
 	if (b->nft)
 		mnl_socket_close(b->nft);
 	b->nft = NULL;
+	if (b->cgroup_fd >= 0)
+		close(b->cgroup_fd);
+	b->cgroup_fd = -1;
 	for (int i = 0; i < 2; i++)
 		if (b->tables[i] >= 0)
 			close(b->tables[i]);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Decides who answers SYNs with late sockets. If the host's firewall could refuse a
- * client (a netfilter chain on the way of its SYN or of the answer), the kernel does, and
- * wire takes the connection over at the client's ACK; else wire does. For wire.c, in
+ * client (a netfilter chain that sees a SYN or SYN-ACK, or a BPF program of the daemon's
+ * cgroup), the kernel does, and wire takes the connection over at the client's ACK; else
+ * wire does. For wire.c, in
  * the control thread alone.
  */
 #ifndef TBG_USERD_TIERS_BIRTHS_H
@@ -36,6 +37,7 @@ struct tbg_births {
 	int nft_err;		/* the reason */
 	int tables[2];		/* tables of iptables-legacy, IPv4 and IPv6; or -1 */
 	char names[2][TBG_TABLES_LEN];	/* and their names when they were read */
+	int cgroup_fd;		/* of the daemon; or negative */
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
 	bool filters;		/* netfilter has a chain that could refuse a client */
 	bool nats;		/* or one that translates addresses */

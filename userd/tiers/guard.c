@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Finds the daemon's cgroup, wherever cgroup2 is mounted; attaches the guard; resets
- * connections that it has cut off.
+ * Attaches the guard to the daemon's cgroup; resets connections that it has cut off.
  */
 #include "tiers/guard.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/ip6.h>
@@ -16,13 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
 
+#include "os/cgroup.h"
 #include "tiers/attach.h"
 
 #define TBG_GUARDS_MAX 64	/* programs on one cgroup: BPF_CGROUP_MAX_PROGS */
@@ -30,85 +26,12 @@
 #define TBG_RESET_TIMES 3	/* a lost reset is not requested again */
 #define TBG_RESET_TICKS 60	/* attempts without a route to the client */
 
-/*
- * The path of our cgroup in the hierarchy of version 2, from its root or that of our
- * cgroup namespace.
- */
-static int cgroup_path(char *ret, size_t len)
-{
-	FILE *f = fopen("/proc/self/cgroup", "re");
-	char line[4096];
-	int err = -ENOENT;
-
-	if (!f)
-		return -errno;
-	while (err && fgets(line, sizeof(line), f)) {
-		if (strncmp(line, "0::/", 4))
-			continue;
-		line[strcspn(line, "\n")] = 0;
-		err = snprintf(ret, len, ".%s", line + 3) < (int)len ? 0 : -ENAMETOOLONG;
-	}
-	fclose(f);
-	return err;
-}
-
-/* Opens the root of the hierarchy by a detached mount: correct in each cgroup namespace. */
-static int cgroup_mount(void)
-{
-	int fs = fsopen("cgroup2", FSOPEN_CLOEXEC), fd = -1;
-
-	if (fs < 0)
-		return -errno;
-	if (!fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
-		fd = fsmount(fs, FSMOUNT_CLOEXEC, 0);
-	if (fd < 0)
-		fd = -errno;
-	close(fs);
-	return fd;
-}
-
-/* Opens it at the usual mount point. */
-static int cgroup_mounted(void)
-{
-	static const char *const usual[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
-
-	for (int i = 0; i < 2; i++) {
-		int fd = open(usual[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		struct statfs st;
-
-		if (fd >= 0 && !fstatfs(fd, &st) && st.f_type == CGROUP2_SUPER_MAGIC)
-			return fd;
-		if (fd >= 0)
-			close(fd);
-	}
-	return -ENOENT;
-}
-
-static int cgroup_open(void)
-{
-	char path[4096];
-	int err = cgroup_path(path, sizeof(path)), root, fd;
-
-	if (err)
-		return err;
-	root = cgroup_mount();
-	if (root < 0)
-		root = cgroup_mounted();
-	if (root < 0)
-		return root;
-	fd = openat(root, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		fd = -errno;
-	close(root);
-	return fd;
-}
-
 int tbg_guard_open(struct tbg_guard *ret, int prog_fd, char *ret_why, size_t why_len)
 {
 	struct tbg_guard g = { .prog_fd = prog_fd, .lock = PTHREAD_MUTEX_INITIALIZER };
 	int err;
 
-	g.cgroup_fd = cgroup_open();
+	g.cgroup_fd = tbg_cgroup_open();
 	if (g.cgroup_fd < 0) {
 		snprintf(ret_why, why_len, "the daemon's cgroup (version 2) cannot be opened: %s",
 			 strerror(-g.cgroup_fd));

@@ -22,8 +22,10 @@
 #include "os/message.h"
 #include "os/privilege.h"
 #include "os/units.h"
+#include "tiers/ipsec.h"
 #include "tiers/links.h"
 #include "tiers/maps.h"
+#include "tiers/netlink.h"
 #include "tiers/xdp.h"
 
 #define XDP_RETRY_NS (600 * 1000000000ull)	/* after it was given up */
@@ -510,7 +512,9 @@ static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 	char route[TBG_PREFIX_TEXT];
 	bool on = false;
 
-	ret[0] = 0;
+	snprintf(ret, TBG_HELD_LEN, "%s", f->ipsec);
+	if (ret[0])
+		return;
 	for (unsigned int i = 0; i < f->nr; i++)
 		on |= !f->at[i].why[0] && !(f->at[i].ifindex == 1);
 	/* without translation, any route is fine */
@@ -528,6 +532,12 @@ static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 			 one->name, one->why, route);
 	}
 	freeifaddrs(all);
+}
+
+static void ipsec_note(struct tbg_interfaces *f)
+{
+	f->ipsec[0] = 0;
+	tbg_ipsec_look(f->ipsec, sizeof(f->ipsec));
 }
 
 static void held_note(struct tbg_interfaces *f)
@@ -553,6 +563,8 @@ int tbg_interfaces_open(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 
 	tbg_pins_open(&f->pins, f->owner);
 	/* before the first check: later changes are reported */
+	f->ipsec_news = tbg_ipsec_news_open();
+	ipsec_note(f);
 	f->news = tbg_link_news_open();
 	if (!f->news)
 		tbg_warn("toboggand: wire: no news of interfaces: %s; they are looked at every 2 s",
@@ -585,6 +597,9 @@ void tbg_interfaces_close(struct tbg_interfaces *f)
 	tbg_pins_close(&f->pins);
 	tbg_link_news_close(f->news);
 	f->news = NULL;
+	if (f->ipsec_news)
+		mnl_socket_close(f->ipsec_news);
+	f->ipsec_news = NULL;
 }
 
 void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns)
@@ -597,6 +612,7 @@ void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns)
 	add_late(f);
 	if (answers(f))
 		xdp_tick(f, now_ns);
+	ipsec_note(f);
 	tbg_privilege_lower();
 	left_note(f);
 	held_note(f);
@@ -605,6 +621,8 @@ void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns)
 bool tbg_interfaces_news(struct tbg_interfaces *f, uint64_t now_ns)
 {
 	if (f->news && tbg_link_news_take(f->news))
+		f->news_wait = true;
+	if (f->ipsec_news && tbg_netlink_drain(f->ipsec_news))
 		f->news_wait = true;
 	if (!f->news_wait || now_ns - f->followed_ns < FOLLOW_GAP_NS)
 		return false;

@@ -59,6 +59,8 @@ struct tbg_interfaces {
 	bool news_wait;			/* something has changed since the last check */
 	int left[TBG_IFACES_MAX];	/* ifindexes that `auto` leaves out, as logged */
 	unsigned int left_nr;
+	struct mnl_socket *ipsec_news;	/* NULL: the kernel has no IPsec */
+	char ipsec[TBG_HELD_LEN];	/* why its policies forbid answers; or "" */
 	char held[TBG_HELD_LEN];	/* why wire answers nothing at the moment; or "" */
 };
 

@@ -30,6 +30,7 @@
 #include "os/timers.h"
 #include "tiers/flow.h"
 #include "tiers/guard.h"
+#include "tiers/netlink.h"
 #include "tiers/interfaces.h"
 #include "tiers/late.h"
 #include "tiers/links.h"
@@ -344,7 +345,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 	w->plan = *plan;
 	w->guard.cgroup_fd = -1;
 	w->on.pins.dir_fd = -1;
-	w->births = (struct tbg_births){ .tables = { -1, -1 } };
+	w->births = (struct tbg_births){ .tables = { -1, -1 }, .cgroup_fd = -1 };
 	w->births_wanted = births;
 	w->wanted = strdup(ifaces);
 	if (!w->wanted) {
@@ -587,6 +588,7 @@ void tbg_wire_news_fds(const struct tbg_wire *w, int ret[TBG_WIRE_NEWS_NR])
 	ret[0] = w->on.news ? tbg_link_news_fd(w->on.news) : -1;
 	ret[1] = w->own ? tbg_routes_fd(&w->routes) : -1;
 	ret[2] = w->own ? tbg_births_fd(&w->births) : -1;
+	ret[3] = w->on.ipsec_news ? mnl_socket_get_fd(w->on.ipsec_news) : -1;
 }
 
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)

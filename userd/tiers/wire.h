@@ -117,11 +117,12 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns);
 void tbg_wire_beat(struct tbg_wire *w, uint64_t now_ns);
 
 /*
- * Descriptors, or -1, that become readable when interfaces, addresses, routes or the rules
- * of nftables have changed. The control thread calls tbg_wire_news() then; and every few
- * milliseconds while tbg_wire_waits(): during many changes, these are read more rarely.
+ * Descriptors, or -1, that become readable when interfaces, addresses, routes, the rules of
+ * nftables or IPsec policies have changed. The control thread calls tbg_wire_news() then; and
+ * every few milliseconds while tbg_wire_waits(): during many changes, these are read more
+ * rarely.
  */
-#define TBG_WIRE_NEWS_NR 3
+#define TBG_WIRE_NEWS_NR 4
 void tbg_wire_news_fds(const struct tbg_wire *w, int ret[TBG_WIRE_NEWS_NR]);
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns);
 bool tbg_wire_waits(const struct tbg_wire *w);
