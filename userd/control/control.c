@@ -97,20 +97,77 @@ static unsigned int heavy_running(const struct tbg_control *c)
 	return nr;
 }
 
-/* Returns the answer, or NULL if a stream answers. */
-static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
+static bool is_text(const json_t *v)
 {
-	const json_t *limit = json_object_get(req, "limit");
-	struct tbg_control *c = cl->control;
+	return json_is_string(v);
+}
 
-	if (limit && (!json_is_integer(limit) || json_integer_value(limit) < 0)) {
-		char *text = json_dumps(limit, JSON_COMPACT | JSON_ENCODE_ANY);
-		json_t *ret = tbg_command_error("limit: %.100s: give a number, or 0 for all",
-						text ?: "?");
+static bool is_bool(const json_t *v)
+{
+	return json_is_boolean(v);
+}
 
+static bool is_list(const json_t *v)
+{
+	return json_is_array(v);
+}
+
+static bool is_limit(const json_t *v)
+{
+	return json_is_integer(v) && json_integer_value(v) >= 0;
+}
+
+static const char a_text[] = "a text", a_bool[] = "true or false";
+
+/* Fields of commands. The commands themselves ignore one of another type. */
+static const struct {
+	const char *name;
+	bool (*takes)(const json_t *v);
+	const char *wanted;
+} fields[] = {
+	{ "accept_encoding", is_text, a_text },
+	{ "addresses", is_list, "a list of texts" },
+	{ "all", is_bool, a_bool },
+	{ "client", is_text, a_text },
+	{ "for", is_text, "a text such as \"10m\"" },
+	{ "host", is_text, a_text },
+	{ "limit", is_limit, "a number, or 0 for all" },
+	{ "path", is_text, a_text },
+	{ "path_encoded", is_text, a_text },
+	{ "prefix", is_text, a_text },
+	{ "remove", is_bool, a_bool },
+	{ "request", is_text, a_text },
+	{ "tag", is_text, a_text },
+	{ "url", is_text, a_text },
+};
+
+/* Refuses a field of the wrong type. NULL: all are right. */
+static json_t *fields_refuse(const json_t *req)
+{
+	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
+		const json_t *v = json_object_get(req, fields[i].name);
+		json_t *ret;
+		char *text;
+
+		if (!v || fields[i].takes(v))
+			continue;
+		text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+		ret = tbg_command_error("%s: %.100s: give %s", fields[i].name, text ?: "?",
+					fields[i].wanted);
 		free(text);
 		return ret;
 	}
+	return NULL;
+}
+
+/* Returns the answer, or NULL if a stream answers. */
+static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
+{
+	struct tbg_control *c = cl->control;
+	json_t *wrong = fields_refuse(req);
+
+	if (wrong)
+		return wrong;
 	if (!tbg_stream_takes(cmd))
 		return tbg_command(c->s, cmd, req);
 	if (tbg_stream_is_heavy(cmd) && heavy_running(c) >= HEAVY_MAX)

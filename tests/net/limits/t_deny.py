@@ -6,6 +6,7 @@ Each test runs on the fast path and without it, and asks for the same bytes.
 """
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -164,6 +165,36 @@ def t_what_is_no_address_is_refused_and_changes_nothing():
         assert toboggan(d, "deny")["entries"] == 0
         assert "not denied" in json.dumps(toboggan(d, "deny", "--remove", DENIED, bad=True))
     served(test)
+
+
+def said(d, data):
+    """The answer to one line on the control socket."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(client.WAIT_S)
+        s.connect(d.control)
+        s.sendall(json.dumps(data).encode() + b"\n")
+        with s.makefile("rb") as f:
+            return json.loads(f.readline())
+
+
+def t_a_field_of_the_wrong_type_is_named():
+    """It is not ignored: nobody is to believe that a client is denied."""
+    with conf.Conf(TEXT) as d:
+        for field, data in (
+                ("addresses", {"cmd": "deny", "addresses": "10.0.0.1"}),
+                ("addresses", {"cmd": "deny", "addresses": None}),
+                ("for", {"cmd": "deny", "addresses": ["10.0.0.1"], "for": 0}),
+                ("remove", {"cmd": "deny", "addresses": ["10.0.0.1"], "remove": 1}),
+                ("client", {"cmd": "why", "url": "/", "client": 7}),
+                ("accept_encoding", {"cmd": "why", "url": "/", "accept_encoding": ["gzip"]}),
+                ("all", {"cmd": "purge", "all": "yes", "url": "/"}),
+                ("tag", {"cmd": "purge", "tag": 1, "url": "/"}),
+                ("path_encoded", {"cmd": "warm", "path": "/", "path_encoded": 1}),
+                ("limit", {"cmd": "objects", "limit": "1"})):
+            answer = said(d, data)
+            assert answer["ok"] is False, (data, answer)
+            assert answer["error"].startswith(f"{field}: ") and "give " in answer["error"], answer
+        assert toboggan(d, "deny")["entries"] == 0
 
 
 def t_the_log_has_who_was_refused():
