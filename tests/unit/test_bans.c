@@ -114,6 +114,65 @@ KTAP_TEST(t_a_ban_has_its_time)
 	tbg_bans_close(b);
 }
 
+static bool denies_six(struct tbg_bans *b, const char *text)
+{
+	struct sockaddr_storage peer = { .ss_family = AF_INET6 };
+
+	inet_pton(AF_INET6, text, &((struct sockaddr_in6 *)&peer)->sin6_addr);
+	return tbg_bans_deny(b, &peer);
+}
+
+/* IPv4 addresses are stored as IPv4-mapped ones, which ::/1 contains. */
+KTAP_TEST(t_prefixes_of_ipv6_are_not_for_ipv4_clients)
+{
+	static const struct {
+		const char *deny, *allow;
+		bool four, low, high;	/* denies 10.0.0.1, ::2 and 2001:db8::1 */
+	} all[] = {
+		{ NULL, "all", false, false, false },
+		{ NULL, "0.0.0.0/0 ::/0", false, false, false },
+		{ NULL, "::/0", true, false, false },
+		{ NULL, "::/3", true, false, true },
+		{ "::/0", NULL, false, true, true },
+		{ "::/3", NULL, false, true, false },
+		{ "all", "::/3", true, false, true },
+		{ "::/3", "all", false, true, false },
+		{ "all", "::/0", true, false, false },
+		{ "::/3 10.0.0.0/8", NULL, true, true, false },
+	};
+	struct tbg_prefix everybody = { .all = true };
+	struct tbg_bans *b;
+
+	KTAP_CHECK(tbg_bans_open(&b, NULL) == 0);
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		KTAP_CHECK(tbg_bans_file(b, all[i].deny, all[i].allow) == 0);
+		KTAP_CHECK(denies(b, 0x0a000001) == all[i].four);
+		KTAP_CHECK(denies_six(b, "::2") == all[i].low);
+		KTAP_CHECK(denies_six(b, "2001:db8::1") == all[i].high);
+	}
+	KTAP_CHECK(tbg_bans_file(b, "::/3", NULL) == 0);
+	KTAP_CHECK(tbg_bans_add(b, &everybody, 100) == 0);
+	KTAP_CHECK(denies(b, 0x0a000001) && denies_six(b, "2001:db8::1"));
+	KTAP_CHECK(tbg_bans_file(b, "::/2", NULL) == 0);
+	KTAP_CHECK(denies(b, 0x0a000001));
+	tbg_bans_tick(b, 100);
+	KTAP_CHECK(!denies(b, 0x0a000001) && denies_six(b, "2001:db8::1"));
+	KTAP_CHECK(tbg_bans_file(b, NULL, NULL) == 0 && !tbg_bans_are(b));
+	tbg_bans_close(b);
+}
+
+KTAP_TEST(t_a_prefix_of_ipv6_has_no_ipv4_address)
+{
+	struct tbg_prefix four, p;
+
+	KTAP_CHECK(tbg_value_prefix("10.0.0.1", &four));
+	KTAP_CHECK(tbg_value_prefix("::/0", &p) && !tbg_prefix_has(&p, &four));
+	KTAP_CHECK(tbg_value_prefix("::/80", &p) && !tbg_prefix_has(&p, &four));
+	KTAP_CHECK(tbg_value_prefix("::ffff:0:0/96", &p) && tbg_prefix_has(&p, &four));
+	KTAP_CHECK(tbg_value_clients("all", &p) && tbg_prefix_has(&p, &four));
+	KTAP_CHECK(tbg_value_prefix("2001:db8::1", &four) && tbg_prefix_has(&p, &four));
+}
+
 KTAP_TEST(t_a_million_are_taken)
 {
 	struct tbg_prefix p;

@@ -74,6 +74,9 @@ static json_t *look(const json_t *addresses)
 		if (!text || !tbg_value_clients(text, &p))
 			return tbg_command_error("deny: %.100s: expected an address or a prefix such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32, with no bit set after the prefix",
 						 text ?: "");
+		if (tbg_prefix_is_around_v4(&p))
+			return tbg_command_error("deny: %.100s: it contains ::ffff:0:0/96, which are the IPv4 addresses: give all, or a longer prefix such as 2000::/3",
+						 text);
 	}
 	return NULL;
 }

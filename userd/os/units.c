@@ -129,7 +129,8 @@ bool tbg_value_bool(const char *v, bool *ret)
 	return false;
 }
 
-bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one)
+/* Whether the bits of the prefix are the first ones of the other. */
+static bool begins(const struct tbg_prefix *p, const struct tbg_prefix *one)
 {
 	unsigned int bytes = p->bits / 8, rest = p->bits % 8;
 
@@ -145,19 +146,28 @@ void tbg_prefix_cut(struct tbg_prefix *p, unsigned int bits)
 		p->address[bit / 8] &= ~(0x80 >> bit % 8);
 }
 
-/* prefix of IPv4-mapped addresses */
-static const uint8_t mapped[12] = { [10] = 0xff, 0xff };
+const struct tbg_prefix tbg_prefix_v4 = { .address = { [10] = 0xff, 0xff }, .bits = 96 };
 
 bool tbg_prefix_is_v4(const struct tbg_prefix *p)
 {
-	return p->bits >= 96 && !memcmp(p->address, mapped, sizeof(mapped));
+	return begins(&tbg_prefix_v4, p);
+}
+
+bool tbg_prefix_is_around_v4(const struct tbg_prefix *p)
+{
+	return !p->all && p->bits < tbg_prefix_v4.bits && begins(p, &tbg_prefix_v4);
+}
+
+bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one)
+{
+	return begins(p, one) && !(tbg_prefix_is_around_v4(p) && tbg_prefix_is_v4(one));
 }
 
 bool tbg_prefix_of(const struct sockaddr *a, struct tbg_prefix *ret)
 {
 	*ret = (struct tbg_prefix){ .bits = 128 };
 	if (a->sa_family == AF_INET) {
-		memcpy(ret->address, mapped, sizeof(mapped));
+		memcpy(ret->address, tbg_prefix_v4.address, 12);
 		memcpy(ret->address + 12, &((const struct sockaddr_in *)a)->sin_addr, 4);
 	} else if (a->sa_family == AF_INET6) {
 		memcpy(ret->address, &((const struct sockaddr_in6 *)a)->sin6_addr, 16);
@@ -193,7 +203,7 @@ void tbg_prefix_text(const struct tbg_prefix *p, char ret[TBG_PREFIX_TEXT])
 
 bool tbg_value_prefix(const char *v, struct tbg_prefix *ret)
 {
-	struct tbg_prefix p = { .address = { [10] = 0xff, 0xff } };
+	struct tbg_prefix p = tbg_prefix_v4;
 	size_t len = strcspn(v, "/");
 	bool six = memchr(v, ':', len);
 	unsigned int most = six ? 128 : 32;
@@ -218,7 +228,7 @@ bool tbg_value_clients(const char *v, struct tbg_prefix *ret)
 {
 	if (strcmp(v, "all"))
 		return tbg_value_prefix(v, ret);
-	*ret = (struct tbg_prefix){ .bits = 0 };
+	*ret = (struct tbg_prefix){ .all = true };
 	return true;
 }
 

@@ -31,6 +31,7 @@ bool tbg_value_bool(const char *v, bool *ret);		/* on, yes, true; off, no, false
 struct tbg_prefix {
 	uint8_t address[16];
 	unsigned int bits;
+	bool all;			/* "all": without bits, and of both families */
 };
 
 /* "192.0.2.1", "10.0.0.0/8", "2001:db8::/32"; all bits after the prefix must be 0 */
@@ -39,7 +40,14 @@ bool tbg_value_prefix(const char *v, struct tbg_prefix *ret);
 /* As tbg_value_prefix(), or "all". */
 bool tbg_value_clients(const char *v, struct tbg_prefix *ret);
 
+/* An IPv6 prefix has no IPv4 addresses, even if it contains the IPv4-mapped ones. */
 bool tbg_prefix_has(const struct tbg_prefix *p, const struct tbg_prefix *one);
+
+/* ::ffff:0:0/96, which is 0.0.0.0/0 */
+extern const struct tbg_prefix tbg_prefix_v4;
+
+/* Returns whether it is an IPv6 prefix that contains the IPv4-mapped addresses, as ::/1. */
+bool tbg_prefix_is_around_v4(const struct tbg_prefix *p);
 
 /* Shortens the prefix to at most this many bits and clears the others. */
 void tbg_prefix_cut(struct tbg_prefix *p, unsigned int bits);

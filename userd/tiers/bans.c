@@ -29,6 +29,7 @@ struct ban {
 	struct tbg_prefix prefix;
 	enum filed filed;		/* state in the configuration, */
 	enum filed next;		/* and in the one that is being read */
+	bool rest, next_rest;		/* only for IPv4 clients without a prefix, likewise */
 	bool ordered;			/* a command denies it, */
 	uint64_t until_ns;		/* until then; 0: permanently */
 };
@@ -39,6 +40,7 @@ struct tbg_bans {
 	pthread_rwlock_t lock;
 	struct tbg_prefix_tree tree;	/* of struct ban */
 	_Atomic unsigned int nr;
+	bool all_ordered;		/* a command denies all clients */
 	unsigned int lengths[129];	/* number of prefixes with this many bits */
 	uint64_t next_ns;		/* when the next one ends; 0: none does */
 };
@@ -48,16 +50,16 @@ static bool wanted(const struct ban *one)
 	return one->ordered || one->filed != NOT_FILED;
 }
 
-static bool denies(const struct ban *one)
+static bool denies(const struct tbg_bans *b, const struct ban *one)
 {
-	return one->ordered || one->filed == DENIED;
+	return one->ordered || one->filed == DENIED || (one->rest && b->all_ordered);
 }
 
 /* Copies an entry to the kernel tiers' map. 0 or negative errno. */
 static int map_update(const struct tbg_bans *b, const struct ban *one)
 {
 	struct tbg_ban_key key = { .bits = one->prefix.bits };
-	uint32_t value = denies(one) ? TBG_BAN_DENY : TBG_BAN_ALLOW;
+	uint32_t value = denies(b, one) ? TBG_BAN_DENY : TBG_BAN_ALLOW;
 
 	if (!b->maps)
 		return 0;
@@ -118,6 +120,23 @@ static int settle(struct tbg_bans *b, struct ban *one)
 	return err;
 }
 
+/* Notes that a command denies this prefix, or no longer. */
+static int order(struct tbg_bans *b, struct ban *one, bool ordered, uint64_t until_ns)
+{
+	struct ban *v4 = NULL;
+
+	pthread_rwlock_wrlock(&b->lock);
+	one->ordered = ordered;
+	one->until_ns = until_ns;
+	if (one->prefix.all || (!one->prefix.bits && ordered)) {
+		one->prefix.all = true;
+		b->all_ordered = ordered;
+		v4 = tbg_prefix_tree_find(&b->tree, &tbg_prefix_v4);
+	}
+	pthread_rwlock_unlock(&b->lock);
+	return v4 ? map_update(b, v4) : 0;
+}
+
 int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_ns)
 {
 	struct ban *one = get(b, p);
@@ -125,13 +144,10 @@ int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_
 
 	if (!one)
 		return -errno;
-	pthread_rwlock_wrlock(&b->lock);
-	one->ordered = true;
-	one->until_ns = until_ns;
-	pthread_rwlock_unlock(&b->lock);
+	err = order(b, one, true, until_ns);
 	if (until_ns && (!b->next_ns || until_ns < b->next_ns))
 		b->next_ns = until_ns;
-	err = map_update(b, one);
+	err = err ?: map_update(b, one);
 	if (err)
 		tbg_bans_remove(b, p);
 	return err;
@@ -145,10 +161,7 @@ int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p)
 		return -ENOENT;
 	if (!one->ordered)
 		return -EPERM;
-	pthread_rwlock_wrlock(&b->lock);
-	one->ordered = false;
-	one->until_ns = 0;
-	pthread_rwlock_unlock(&b->lock);
+	order(b, one, false, 0);
 	settle(b, one);
 	return 0;
 }
@@ -165,12 +178,18 @@ struct found {
 	uint64_t now_ns, next_ns;
 };
 
+/* What is found while the lists are read. */
+struct reading {
+	enum filed all;			/* what they say of `all` */
+	bool around_v4;			/* whether they have an IPv6 prefix as ::/1 */
+};
+
 static void found_changed(void *entry, void *arg)
 {
 	struct ban *one = entry;
 	struct found *f = arg;
 
-	if (one->filed != one->next || !wanted(one))
+	if (one->filed != one->next || one->rest != one->next_rest || !wanted(one))
 		f->ban[f->nr++] = one;
 }
 
@@ -179,6 +198,8 @@ static void next_clear(void *entry, void *arg)
 	struct ban *one = entry;
 
 	one->next = NOT_FILED;
+	one->next_rest = false;
+	one->prefix.all = one->ordered && !one->prefix.bits;
 }
 
 static int file_one(struct tbg_bans *b, const struct tbg_prefix *p, enum filed filed)
@@ -188,10 +209,41 @@ static int file_one(struct tbg_bans *b, const struct tbg_prefix *p, enum filed f
 	if (!one)
 		return -errno;
 	one->next = filed;
+	one->prefix.all |= p->all;
 	return 0;
 }
 
-static int file_list(struct tbg_bans *b, const char *list, enum filed filed)
+static enum filed next_of(const struct tbg_bans *b, const struct tbg_prefix *p)
+{
+	const struct ban *one = tbg_prefix_tree_find(&b->tree, p);
+
+	return one ? one->next : NOT_FILED;
+}
+
+/*
+ * Adds the verdict on clients without a prefix in the lists. IPv4 addresses are found as
+ * IPv4-mapped ones, thus by an IPv6 prefix such as ::/1, too, which does not concern
+ * them: beside one, they have an entry of their own.
+ */
+static int file_rest(struct tbg_bans *b, const struct reading *r, enum filed others)
+{
+	static const struct tbg_prefix all = { .all = true };
+	struct ban *v4;
+	int err;
+
+	if (r->around_v4 && next_of(b, &tbg_prefix_v4) == NOT_FILED) {
+		err = file_one(b, &tbg_prefix_v4, r->all ?: others);
+		if (err)
+			return err;
+		v4 = tbg_prefix_tree_find(&b->tree, &tbg_prefix_v4);
+		v4->next_rest = true;
+	}
+	if (others == DENIED && next_of(b, &all) == NOT_FILED)
+		return file_one(b, &all, DENIED);
+	return 0;
+}
+
+static int file_list(struct tbg_bans *b, const char *list, enum filed filed, struct reading *r)
 {
 	struct tbg_prefix p;
 	char text[64];
@@ -201,30 +253,35 @@ static int file_list(struct tbg_bans *b, const char *list, enum filed filed)
 	for (const char *at = list ?: ""; *at && !err; at += len + !!at[len]) {
 		len = strcspn(at, " ");
 		snprintf(text, sizeof(text), "%.*s", (int)len, at);
-		if (len && tbg_value_clients(text, &p))
-			err = file_one(b, &p, filed);
+		if (!len || !tbg_value_clients(text, &p))
+			continue;
+		err = file_one(b, &p, filed);
+		r->around_v4 |= tbg_prefix_is_around_v4(&p);
+		if (p.all)
+			r->all = filed;
 	}
 	return err;
 }
 
 int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
 {
-	static const struct tbg_prefix all = { .bits = 0 };
+	struct reading r = { 0 };
 	struct found f = { 0 };
 	int err, res;
 
 	tbg_prefix_tree_each(&b->tree, next_clear, NULL);
-	err = file_list(b, deny, DENIED);
-	err = err ?: file_list(b, allow, ALLOWED);
-	if (!err && allow && !deny)
-		err = file_one(b, &all, DENIED);
+	err = file_list(b, deny, DENIED, &r);
+	err = err ?: file_list(b, allow, ALLOWED, &r);
+	err = err ?: file_rest(b, &r, allow && !deny ? DENIED : ALLOWED);
 	f.ban = calloc(b->nr + 1, sizeof(*f.ban));
 	if (!f.ban)
 		return -ENOMEM;
 	tbg_prefix_tree_each(&b->tree, found_changed, &f);
 	pthread_rwlock_wrlock(&b->lock);
-	for (unsigned int i = 0; i < f.nr; i++)
+	for (unsigned int i = 0; i < f.nr; i++) {
 		f.ban[i]->filed = f.ban[i]->next;
+		f.ban[i]->rest = f.ban[i]->next_rest;
+	}
 	pthread_rwlock_unlock(&b->lock);
 	for (unsigned int i = 0; i < f.nr; i++) {
 		res = settle(b, f.ban[i]);
@@ -290,12 +347,13 @@ bool tbg_bans_deny(struct tbg_bans *b, const struct sockaddr_storage *peer)
 		if (one && !wanted(one))	/* not complete yet */
 			one = NULL;
 	}
-	ret = one && denies(one);
+	ret = one && denies(b, one);
 	pthread_rwlock_unlock(&b->lock);
 	return ret;
 }
 
 struct showing {
+	const struct tbg_bans *bans;
 	void (*fn)(void *arg, const struct tbg_ban_shown *one);
 	void *arg;
 };
@@ -303,12 +361,12 @@ struct showing {
 static void show(void *entry, void *arg)
 {
 	const struct ban *one = entry;
-	struct tbg_ban_shown shown = {
-		.deny = denies(one), .filed = !one->ordered, .until_ns = one->until_ns,
-	};
 	struct showing *s = arg;
+	struct tbg_ban_shown shown = {
+		.deny = denies(s->bans, one), .filed = !one->ordered, .until_ns = one->until_ns,
+	};
 
-	if (!one->prefix.bits)
+	if (one->prefix.all)
 		strcpy(shown.text, "all");
 	else if (one->prefix.bits == 128)
 		tbg_prefix_address_text(&one->prefix, shown.text);
@@ -320,7 +378,7 @@ static void show(void *entry, void *arg)
 unsigned int tbg_bans_each(struct tbg_bans *b,
 			   void (*fn)(void *arg, const struct tbg_ban_shown *one), void *arg)
 {
-	struct showing s = { fn, arg };
+	struct showing s = { b, fn, arg };
 
 	tbg_prefix_tree_each(&b->tree, show, &s);
 	return b->nr;

@@ -129,6 +129,71 @@ def t_allow_alone_denies_all_others():
     served(test, TEXT + 'allow = "127.0.0.8/29"\n')
 
 
+BOTH = (("allow = all", 200, 200),
+        ('allow = {"all", "127.0.0.9"}', 200, 200),
+        ('allow = {"0.0.0.0/0", "::/0"}', 200, 200),
+        ('allow = "0.0.0.0/0"', 200, 403),
+        ('allow = "::/0"', 403, 200),
+        ('allow = "::/1"', 403, 200),
+        ('allow = "2000::/3"', 403, 403),
+        ("deny = all", 403, 403),
+        ('deny = "::/0"', 200, 403),
+        ('deny = "::/1"', 200, 403),
+        ('deny = "::/80"', 200, 403),
+        ('deny = "0.0.0.0/0"', 403, 200),
+        ('deny = {"::/8", "127.0.0.0/8"}', 403, 403),
+        ('deny = all allow = "::/1"', 403, 200),
+        ('deny = all allow = "::/0"', 403, 200),
+        ('deny = {"all", "::/8"} allow = "127.0.0.1"', 200, 403),
+        ('deny = "::/1" allow = all', 200, 403),
+        ('deny = "192.0.2.1" allow = all', 200, 200))
+
+
+def families(d, where, want, path, times):
+    for (host, port), status_want in zip(d.addresses, want):
+        with client.Client((host, port)) as c:
+            for _ in range(times):
+                got = c.get(path).status
+                assert got == status_want, f"{where}: {host}: {got}, not {status_want}"
+                if got != 200:
+                    break
+
+
+def t_prefixes_of_one_family_are_not_for_the_other():
+    """Also in a location, and whichever tier answers."""
+    for on in (False, True):
+        with conf.Conf(TEXT, wire=on, listen=("127.0.0.1:0", "[::1]:0")) as d:
+            for path in ("/f.txt", "/in/f.txt"):
+                d.write(path[1:], b"text\n")
+            for says, *want in BOTH:
+                for text, path in ((f"{says}\n", "/f.txt"),
+                                   (f'location "/in/" {{ {says} }}\n', "/in/f.txt")):
+                    d.reconfigure(TEXT + text)
+                    families(d, text, want, path, 1)
+                    families(d, text, want, path, 20)
+
+
+def t_a_command_that_denies_all_is_for_both_families():
+    """Whatever the file says of IPv6 alone; and a prefix that is for neither is refused."""
+    for on in (False, True):
+        with conf.Conf(TEXT + 'deny = "::/8"\n', wire=on,
+                       listen=("127.0.0.1:0", "[::1]:0")) as d:
+            d.write("f.txt", b"text\n")
+            shown = {x["address"]: x["deny"] for x in toboggan(d, "deny")["clients"]}
+            assert shown == {"::/8": True, "0.0.0.0/0": False}, shown
+            families(d, "file", (200, 403), "/f.txt", 20)
+            toboggan(d, "deny", "all")
+            families(d, "all", (403, 403), "/f.txt", 1)
+            d.reconfigure(TEXT + 'deny = "::/1"\n')
+            families(d, "all, and a reload", (403, 403), "/f.txt", 1)
+            toboggan(d, "deny", "--remove", "all")
+            families(d, "removed", (200, 403), "/f.txt", 20)
+            for bad in ("::/0", "::/1", "::/80"):
+                says = toboggan(d, "deny", bad, bad=True)
+                assert "IPv4" in json.dumps(says) and "2000::/3" in json.dumps(says), says
+            toboggan(d, "deny", "2000::/3")
+
+
 def t_who_is_dropped_gets_no_byte():
     def test(d):
         with ask(d, DENIED) as s:
