@@ -88,7 +88,7 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 		return TBG_WHY_CLOSING;
 	if (f->flags & TBG_FLOW_LEFT)
 		return TBG_WHY_LEFT;
-	if (!knob->answer || knob->held)
+	if (!tbg_wire_answers(knob))
 		return TBG_WHY_OFF;
 	if (!p->payload_len)
 		return TBG_WHY_CONTROL;

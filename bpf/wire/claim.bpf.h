@@ -23,7 +23,7 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 		return TBG_WHY_FLAGS;
 	if (f->flags & TBG_TCB_LOSSY)
 		return TBG_WHY_LEFT;
-	if (!knob->answer || knob->held)
+	if (!tbg_wire_answers(knob))
 		return TBG_WHY_OFF;
 	if (!tbg_is_plain(f, p))
 		return TBG_WHY_TCP_ODD;

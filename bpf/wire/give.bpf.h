@@ -111,7 +111,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 	struct tbg_given g = {};
 	int why;
 
-	if (!knob->answer || knob->held || tbg_give_find(skb, s) || !tbg_give_socket(skb, p, &g))
+	if (!tbg_wire_answers(knob) || tbg_give_find(skb, s) || !tbg_give_socket(skb, p, &g))
 		return 0;
 	/* io_uring has received more than the daemon has seen: the next request */
 	if (p->seq + p->payload_len != g.rcv_nxt) {

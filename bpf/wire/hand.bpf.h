@@ -226,11 +226,8 @@ static __always_inline void tbg_hand_done(const struct tbg_pkt *p, const struct 
 		tbg_due(key);
 }
 
-/*
- * The kernel refuses to make a socket, for example because a sysctl forbids an option that
- * the connection has. Returns whether this was the last attempt.
- */
-static __always_inline bool tbg_hand_refused(struct tbg_tcb *f)
+/* Counts an attempt that made no socket. Returns whether it was the last one. */
+static __always_inline bool tbg_hand_is_last(struct tbg_tcb *f)
 {
 	__u32 fails;
 
@@ -294,7 +291,8 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	bpf_sk_release(sk);
 	if (err) {
 		tbg_count(TBG_WHY_HAND_FAIL);
-		return !stays && tbg_hand_refused(f) ? TBG_HAND_RESET : TC_ACT_SHOT;
+		/* for example, a sysctl forbids an option that the connection has */
+		return !stays && tbg_hand_is_last(f) ? TBG_HAND_RESET : TC_ACT_SHOT;
 	}
 	tbg_hand_done(p, key, f, tried, now_ms);
 	if (first)
@@ -320,17 +318,12 @@ static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
 						     const struct tbg_tcb_key *key,
 						     struct tbg_tcb *f)
 {
-	__u32 fails;
-
 	if (!s || !f || !key)
 		return 0;
 	if (!(f->tried & TBG_HAND_PLAIN) || !tbg_segment_sound(skb, s))
 		return 0;
-	bpf_spin_lock(&f->lock);
-	fails = ++f->fails;
-	bpf_spin_unlock(&f->lock);
 	tbg_hand_tell(key);
-	return fails >= TBG_HAND_TRIES;
+	return tbg_hand_is_last(f);
 }
 
 /*

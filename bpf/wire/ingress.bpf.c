@@ -56,7 +56,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	 * there.
 	 */
 	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || p->odd || p->ce ||
-	    p->ae || !knob->answer || knob->held || knob->births == TBG_BIRTHS_NONE || key->vrf ||
+	    p->ae || !tbg_wire_answers(knob) || knob->births == TBG_BIRTHS_NONE || key->vrf ||
 	    tbg_is_link_local(&p->key) || tbg_vlans(skb, p) > 0xfff)
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {

@@ -68,4 +68,10 @@ static __always_inline struct tbg_scratch *tbg_scratch_get(void)
 	return bpf_map_lookup_elem(&tbg_scratches, &zero);
 }
 
+/* Returns whether wire may answer at all. */
+static __always_inline bool tbg_wire_answers(const struct tbg_knob *knob)
+{
+	return knob->answer && !knob->held;
+}
+
 #endif

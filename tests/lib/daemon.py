@@ -48,7 +48,7 @@ TOOL = os.path.join(ktap.BUILD, "toboggan")
 TIERS = os.environ.get("TBG_TIERS", "")
 # No kernel tier, unless the environment names one.
 USER = () if TIERS else ("--tiers", "user")
-# The kernel tiers whose answers are compared with those of the user tier, and the first of them.
+# The kernel tiers that are on; tests compare their answers with those of the user tier.
 FASTS = tuple(x for x in ("wire", "sock") if x in TIERS.split(",")) or ("wire",)
 FAST = FASTS[0]
 SANITIZER = os.environ.get("TBG_SANITIZER", "")     # what the daemon is built with

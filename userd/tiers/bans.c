@@ -178,7 +178,7 @@ struct found {
 	uint64_t now_ns, next_ns;
 };
 
-/* What is found while the lists are read. */
+/* What the lists of the configuration contain; filled while reading them. */
 struct reading {
 	enum filed all;			/* what they say of `all` */
 	bool around_v4;			/* whether they have an IPv6 prefix as ::/1 */

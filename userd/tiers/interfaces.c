@@ -534,12 +534,6 @@ static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 	freeifaddrs(all);
 }
 
-static void ipsec_note(struct tbg_interfaces *f)
-{
-	f->ipsec[0] = 0;
-	tbg_ipsec_look(f->ipsec, sizeof(f->ipsec));
-}
-
 static void held_note(struct tbg_interfaces *f)
 {
 	char why[TBG_HELD_LEN];
@@ -564,7 +558,7 @@ int tbg_interfaces_open(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 	tbg_pins_open(&f->pins, f->owner);
 	/* before the first check: later changes are reported */
 	f->ipsec_news = tbg_ipsec_news_open();
-	ipsec_note(f);
+	tbg_ipsec_look(f->ipsec, sizeof(f->ipsec));
 	f->news = tbg_link_news_open();
 	if (!f->news)
 		tbg_warn("toboggand: wire: no news of interfaces: %s; they are looked at every 2 s",
@@ -612,7 +606,7 @@ void tbg_interfaces_follow(struct tbg_interfaces *f, uint64_t now_ns)
 	add_late(f);
 	if (answers(f))
 		xdp_tick(f, now_ns);
-	ipsec_note(f);
+	tbg_ipsec_look(f->ipsec, sizeof(f->ipsec));
 	tbg_privilege_lower();
 	left_note(f);
 	held_note(f);

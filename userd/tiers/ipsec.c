@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <linux/netlink.h>
 #include <linux/xfrm.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -60,14 +61,15 @@ static int ask(uint16_t type, size_t len, mnl_cb_t fn, bool *ret)
 	return tbg_netlink_dump(NETLINK_XFRM, h, nothing, fn, ret);
 }
 
-bool tbg_ipsec_look(char *ret_why, size_t why_len)
+void tbg_ipsec_look(char *ret_why, size_t why_len)
 {
 	bool have = false;
 	int err;
 
+	ret_why[0] = 0;
 	err = ask(XFRM_MSG_GETSPDINFO, sizeof(uint32_t), spd_look, &have);
 	if (err == -EPROTONOSUPPORT)
-		return false;
+		return;
 	/* since 5.14; before, there is no default to block */
 	if (!err && !have)
 		ask(XFRM_MSG_GETDEFAULT, sizeof(struct xfrm_userpolicy_default), default_look,
@@ -77,5 +79,4 @@ bool tbg_ipsec_look(char *ret_why, size_t why_len)
 	else if (have)
 		snprintf(ret_why, why_len,
 			 "the host has IPsec policies (ip xfrm policy), which only the kernel's TCP obeys");
-	return err || have;
 }

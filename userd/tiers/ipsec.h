@@ -7,7 +7,6 @@
 #ifndef TBG_USERD_TIERS_IPSEC_H
 #define TBG_USERD_TIERS_IPSEC_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 struct mnl_socket;
@@ -16,9 +15,9 @@ struct mnl_socket;
 struct mnl_socket *tbg_ipsec_news_open(void);
 
 /*
- * Whether there are policies, or they cannot be read: wire must not answer, and ret_why is
- * set. Needs CAP_NET_ADMIN.
+ * Sets ret_why to the reason why wire must not answer: there are policies, or they cannot be
+ * read. "": it may. Needs CAP_NET_ADMIN.
  */
-bool tbg_ipsec_look(char *ret_why, size_t why_len);
+void tbg_ipsec_look(char *ret_why, size_t why_len);
 
 #endif

@@ -105,14 +105,14 @@ def t_blind_duplicate_acknowledgements():
 
 
 def put_damaged(s, c):
-    """HIT in a packet whose IPv4 header has a flipped bit: the kernel's IP drops it."""
+    """Sends HIT with one flipped bit in the IPv4 header: the kernel drops the packet."""
     seg = s.st.tcp(c.local, c.remote, c.port, c.rport, c.iss + c.at, c.irs + c.got, "P.",
                    c.window, c.options(), HIT)
     packet = bytearray(s.st.ip(c.local, c.remote, seg))
     packet[10] ^= 1
     c.note_sent("P.", c.at, c.got, HIT, c.window)
     s.st.put(s.st.frame(4, bytes(packet)))
-    assert not c.pending(), "an answer to a packet whose header is damaged"
+    assert not c.pending(), "a damaged packet was answered"
 
 
 def t_wrong_ipv4_header_checksum():

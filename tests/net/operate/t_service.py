@@ -129,7 +129,7 @@ def t_sockets_that_are_given_outlive_the_daemon():
 
 
 def t_sockets_that_are_given_are_not_translated():
-    """What is accepted from them is of the manager's cgroup, which the guard does not see."""
+    """The guard cannot see their connections: these belong to the manager's cgroup."""
     with socket.create_server(("127.0.0.1", 0)) as given:
         d = started_with(given, "--wire", "lo", "--late-sockets", "off")
         try:
