@@ -347,7 +347,7 @@ def fetch_one(apt: Apt, name: str, build: str) -> str:
         dest = folder_of(build, image, version)
         if origin(dest) != f"{image} {version}":
             raise FetchError(f"{image} {version} is a source package and is not built; "
-                             "use `make -C vm debug-kernel`, which takes an hour on two cores")
+                             "use `make -C vm debug-kernel`, which takes half an hour or more")
     else:
         dest = folder_of(build, image, version)
         if origin(dest) != f"{image} {version}":

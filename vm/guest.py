@@ -57,6 +57,10 @@ POLL_S = 0.2
 STACKS_S = 20                   # time for a hanging guest to print its stacks
 
 
+# The name of the signal that ends all guests, from a handler of whoever started them.
+ended_by = ""
+
+
 VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
 SERVE = """set -e
 daemon=$1 socket=$2 root=$3
@@ -323,6 +327,9 @@ class Guest:
                 return
             except subprocess.TimeoutExpired:
                 watch(self)
+            if ended_by:
+                self.ended = f"ended by {ended_by}"
+                return
             now = time.monotonic()
             if self.disk_is_full():             # QEMU would try to write forever
                 return
