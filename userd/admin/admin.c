@@ -30,9 +30,9 @@
 #include "http/request.h"
 #include "os/clock.h"
 #include "os/loop.h"
-#include "os/trusted_path.h"
 #include "os/message.h"
 #include "os/privilege.h"
+#include "os/socket_file.h"
 #include "serve/server.h"
 
 #define CLIENTS_MAX	64
@@ -62,10 +62,9 @@ struct tbg_admin {
 	struct tbg_server *s;
 	struct tbg_loop *loop;
 	char text[128];			/* address or path */
-	char path[108];			/* "": TCP */
+	bool has_file;
+	struct tbg_socket_file file;	/* with has_file; else fd listens on TCP */
 	int fd, stop_fd;
-	dev_t dev;
-	ino_t ino;
 	pthread_t thread;
 	bool running;
 	atomic_bool bare;		/* the thread has dropped its capabilities */
@@ -408,100 +407,6 @@ static void *admin_run(void *arg)
 	return NULL;
 }
 
-/* Removes the socket of a dead daemon, which does not answer. */
-static int path_free(const struct sockaddr_un *addr)
-{
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct stat st;
-	int err;
-
-	if (fd < 0)
-		return -errno;
-	err = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) ? errno : 0;
-	close(fd);
-	if (!err || err == EAGAIN)
-		return -EADDRINUSE;
-	if (err == ENOENT)
-		return 0;
-	if (err != ECONNREFUSED || lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode))
-		return -EEXIST;
-	return unlink(addr->sun_path) ? -errno : 0;
-}
-
-static int socket_bind(struct tbg_admin *a, const struct sockaddr_un *addr)
-{
-	mode_t old = umask(0177);
-	int err = path_free(addr);
-
-	if (!err && bind(a->fd, (const struct sockaddr *)addr, sizeof(*addr)))
-		err = -errno;
-	umask(old);
-	return err;
-}
-
-/*
- * Binds as root, relative to the descriptor of a folder that was reached without other
- * users' links. Gives the socket to the user only if the name still leads to a socket
- * of root's with one link.
- */
-static int socket_bind_as_root(struct tbg_admin *a, const struct sockaddr_un *to,
-			       const struct tbg_identity *id)
-{
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	const char *name;
-	int folder = tbg_trusted_parent(to->sun_path, &name), fd = -1, err;
-	int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	struct stat st;
-
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", folder < 0 ? "" : name);
-	err = folder < 0 ? folder : back < 0 || fchdir(folder) ? -errno : 0;
-	err = err ?: socket_bind(a, &addr);
-	if (!err) {
-		fd = openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0 || fstat(fd, &st) || !S_ISSOCK(st.st_mode) || st.st_uid ||
-		    st.st_nlink != 1 || fchownat(fd, "", id->uid, id->gid, AT_EMPTY_PATH))
-			err = -EACCES;
-	}
-	if (back >= 0 && fchdir(back))
-		err = err ?: -errno;
-	if (fd >= 0)
-		close(fd);
-	if (folder >= 0)
-		close(folder);
-	if (back >= 0)
-		close(back);
-	return err;
-}
-
-static int path_bind(struct tbg_admin *a, const char *path, const struct tbg_identity *id)
-{
-	struct sockaddr_un addr = { .sun_family = AF_UNIX };
-	struct stat st;
-	int err;
-
-	if (strlen(path) >= sizeof(addr.sun_path))
-		return -ENAMETOOLONG;
-	strcpy(addr.sun_path, path);
-	a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (a->fd < 0)
-		return -errno;
-	if (id->change)
-		tbg_privilege_files_of(id);
-	err = socket_bind(a, &addr);
-	if (id->change)
-		tbg_privilege_files_own();
-	if (err == -EACCES && id->change)
-		err = socket_bind_as_root(a, &addr, id);
-	if (err)
-		return err;
-	strcpy(a->path, path);
-	if (!lstat(path, &st)) {
-		a->dev = st.st_dev;
-		a->ino = st.st_ino;
-	}
-	return 0;
-}
-
 static int address_bind(struct tbg_admin *a, const struct sockaddr_storage *to)
 {
 	struct sockaddr_storage bound = *to;
@@ -516,7 +421,7 @@ static int address_bind(struct tbg_admin *a, const struct sockaddr_storage *to)
 	setsockopt(a->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (to->ss_family == AF_INET6)
 		setsockopt(a->fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-	if (bind(a->fd, (const struct sockaddr *)to, len))
+	if (bind(a->fd, (const struct sockaddr *)to, len) || listen(a->fd, BACKLOG))
 		return -errno;
 	getsockname(a->fd, (struct sockaddr *)&bound, &len);
 	/* both families have the port at the same offset */
@@ -525,15 +430,31 @@ static int address_bind(struct tbg_admin *a, const struct sockaddr_storage *to)
 	return 0;
 }
 
-static int admin_bind(struct tbg_admin *a, const struct tbg_identity *id)
+static void failed(const struct tbg_admin *a, int err, char *ret_msg, size_t msg_len)
+{
+	snprintf(ret_msg, msg_len, "%s: %s; %s", a->s->opt.admin, strerror(-err),
+		 err == -EMFILE || err == -ENFILE ? "raise the limit of open files (ulimit -n)" :
+		 "choose another address, or off");
+}
+
+static int admin_bind(struct tbg_admin *a, const struct tbg_identity *id,
+		      char *ret_msg, size_t msg_len)
 {
 	const struct tbg_options *o = &a->s->opt;
 	int err;
 
 	snprintf(a->text, sizeof(a->text), "%s", o->admin);
-	err = o->admin_address.ss_family ? address_bind(a, &o->admin_address) :
-					   path_bind(a, o->admin, id);
-	return err ?: listen(a->fd, BACKLOG) ? -errno : 0;
+	if (o->admin_address.ss_family) {
+		err = address_bind(a, &o->admin_address);
+		if (err)
+			failed(a, err, ret_msg, msg_len);
+		return err;
+	}
+	err = tbg_socket_file_open(&a->file, a->text, id, ret_msg, msg_len);
+	a->has_file = !err;
+	if (!err)
+		a->fd = a->file.fd;
+	return err;
 }
 
 int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s,
@@ -554,17 +475,24 @@ int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s,
 		a->clients[i] = (struct client){ .admin = a, .fd = -1, .ask_fd = -1 };
 	a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	err = a->stop_fd < 0 ? -errno : tbg_loop_open(&a->loop);
-	err = err ?: admin_bind(a, id);
-	err = err ?: tbg_loop_add(a->loop, a->stop_fd, EPOLLIN, stop_event, a);
+	if (err) {
+		failed(a, err, ret_msg, msg_len);
+		goto no_loop;
+	}
+	err = admin_bind(a, id, ret_msg, msg_len);
+	if (err)
+		goto no_loop;
+	err = tbg_loop_add(a->loop, a->stop_fd, EPOLLIN, stop_event, a);
 	err = err ?: tbg_loop_every(a->loop, 1000, clients_tick, a);
 	err = err ?: tbg_loop_add(a->loop, a->fd, EPOLLIN, accept_event, a);
-	if (!err) {
-		*ret = a;
-		return 0;
-	}
-	snprintf(ret_msg, msg_len, "%s: %s; %s", s->opt.admin, strerror(-err),
-		 err == -EMFILE || err == -ENFILE ? "raise the limit of open files (ulimit -n)" :
-		 "choose another address, a path in a folder that can be written, or off");
+	if (err)
+		goto no_accept;
+	*ret = a;
+	return 0;
+
+no_accept:
+	failed(a, err, ret_msg, msg_len);
+no_loop:
 	tbg_admin_close(a);
 	return err;
 }
@@ -572,14 +500,12 @@ int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s,
 bool tbg_admin_socket(const struct tbg_admin *a, int *ret_folder, const char **ret_name,
 		      struct stat *ret_st)
 {
-	if (!a || !*a->path)
+	if (!a || !a->has_file)
 		return false;
-	*ret_folder = tbg_trusted_parent(a->path, ret_name);
-	if (*ret_folder >= 0 && !fstatat(*ret_folder, *ret_name, ret_st, AT_SYMLINK_NOFOLLOW))
-		return true;
-	if (*ret_folder >= 0)
-		close(*ret_folder);
-	return false;
+	*ret_folder = a->file.folder_fd;
+	*ret_name = a->file.name;
+	*ret_st = a->file.st;
+	return true;
 }
 
 int tbg_admin_start(struct tbg_admin *a)
@@ -608,7 +534,6 @@ int tbg_admin_start(struct tbg_admin *a)
 void tbg_admin_close(struct tbg_admin *a)
 {
 	uint64_t one = 1;
-	struct stat st;
 
 	if (!a)
 		return;
@@ -617,9 +542,9 @@ void tbg_admin_close(struct tbg_admin *a)
 	for (int i = 0; i < CLIENTS_MAX; i++)
 		if (a->clients[i].fd >= 0)
 			client_close(&a->clients[i]);
-	if (*a->path && !lstat(a->path, &st) && st.st_dev == a->dev && st.st_ino == a->ino)
-		unlink(a->path);
-	if (a->fd >= 0)
+	if (a->has_file)
+		tbg_socket_file_close(&a->file);
+	else if (a->fd >= 0)
 		close(a->fd);
 	if (a->stop_fd >= 0)
 		close(a->stop_fd);

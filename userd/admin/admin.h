@@ -27,7 +27,7 @@ int tbg_admin_open(struct tbg_admin **ret, struct tbg_server *s,
 
 /*
  * Identifies its socket file for the process that removes it where the daemon may not.
- * The caller closes *ret_folder. False: it has no such file.
+ * False: it has no such file.
  */
 bool tbg_admin_socket(const struct tbg_admin *a, int *ret_folder, const char **ret_name,
 		      struct stat *ret_st);

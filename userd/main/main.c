@@ -432,10 +432,8 @@ static bool control_open(struct start *t)
 	}
 	tbg_control_socket(s->control, &folder, &name, &st);
 	tbg_privileged_socket(folder, name, &st);
-	if (tbg_admin_socket(s->admin, &folder, &name, &st)) {
+	if (tbg_admin_socket(s->admin, &folder, &name, &st))
 		tbg_privileged_socket(folder, name, &st);
-		close(folder);
-	}
 	tbg_privileged_started();
 	if (loop_fill(t)) {
 		tbg_report("toboggand: epoll: no room for the daemon's own descriptors");

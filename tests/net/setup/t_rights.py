@@ -279,6 +279,20 @@ def t_the_control_socket_is_given_away_by_descriptor():
             assert (st.st_uid, st.st_mode & 0o777) == (0, 0o600), st
 
 
+def t_sockets_in_a_folder_that_only_root_may_enter():
+    """Root binds them, gives them to the daemon's user, and removes them at the end."""
+    with tempfile.TemporaryDirectory() as folder:       # 0700, and root's
+        d = daemon.Daemon("--tiers", "user")
+        d.control = os.path.join(folder, "control")
+        paths = (d.control, d.control + ".admin")
+        with d:
+            owner = os.stat(f"/proc/{d.pid}").st_uid
+            assert owner and not os.stat(folder).st_uid
+            for path in paths:
+                assert os.stat(path).st_uid == owner, os.stat(path)
+        assert not os.listdir(folder), os.listdir(folder)
+
+
 def t_a_root_that_only_root_may_enter_makes_nobody_root():
     d = daemon.Daemon("--tiers", "user")
     os.chmod(d.root, 0o700)
