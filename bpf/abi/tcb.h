@@ -26,13 +26,16 @@ struct tbg_tcb_key {
 
 #define TBG_VRFS_MAX 1024	/* interfaces in VRFs */
 
-/* A prefix of clients' addresses: that many leading bits, IPv4 mapped into IPv6. */
+/* A prefix of addresses: that many leading bits, IPv4 mapped into IPv6. */
 struct tbg_way_key {
 	__u32 bits;
-	__u32 remote[4];
+	__u32 address[4];
 };
 
-/* The interfaces by which the kernel's routes reach these clients; unused elements are 0. */
+/*
+ * The interfaces by which the kernel's routes reach these addresses, that of lo for
+ * this host's own; unused elements are 0.
+ */
 #define TBG_WAY_IFACES 4
 
 struct tbg_way {
@@ -107,6 +110,7 @@ struct tbg_tcb {
 	/* Written by the daemon alone, for the next give-back; see tbg_tcb_take(). */
 	__u16 given_at;		/* answers at the last give-back, low bits; 0: none */
 	__u16 unpaid;		/* give-backs in a row that did not pay */
+	__u32 ways;		/* the knob's, when tbg_way_fits() last held */
 	struct tbg_exchange last;
 };
 
@@ -178,7 +182,7 @@ static inline __attribute__((always_inline, unused)) __u32 tbg_due_ms(__u32 trie
 #define TBG_ASTRAY_MS	3000
 
 _Static_assert(sizeof(struct tbg_tcb_key) == 40, "abi");
-_Static_assert(sizeof(struct tbg_tcb) == 92 + 32, "abi");
+_Static_assert(sizeof(struct tbg_tcb) == 96 + 32, "abi");
 _Static_assert(sizeof(struct tbg_offer_key) == 24, "abi");
 _Static_assert(sizeof(struct tbg_offer) == 12, "abi");
 

@@ -35,7 +35,7 @@
 	X(FLAGS,	"not plain ACK|PSH: URG, SYN, FIN, RST, ECN marks") \
 	X(IP_ODD,	"IP options, extension headers or a fragment") \
 	X(TCP_ODD,	"TCP options other than timestamps") \
-	X(IFACE,	"came in by another interface than its replies take") \
+	X(IFACE,	"its replies take another interface, or its address here was removed") \
 	X(CSUM,		"bad checksum, left to the stack to judge") \
 	X(BUSY,		"not idle: earlier bytes are still being dealt with") \
 	X(UNACKED,	"not idle: earlier response bytes are unacknowledged") \

@@ -34,7 +34,8 @@ static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tb
 {
 	const struct tbg_pkt *p = &s->pkt;
 	const struct tbg_agreed a = {
-		.irs = p->seq, .iss = p->ack, .now_ms = s->now_ms, .peer_mss = 0xffff,
+		.irs = p->seq, .iss = p->ack, .now_ms = s->now_ms, .ways = knob->ways,
+		.peer_mss = 0xffff,
 		.snd_wscale = 14, .rcv_wscale = 14, .flags = TBG_FLOW_TS | TBG_TCB_WSCALE,
 	};
 

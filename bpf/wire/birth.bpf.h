@@ -54,6 +54,7 @@ struct tbg_agreed {
 	__u32 irs, iss;		/* the first sequence numbers after the SYNs */
 	__u32 tsoff, window, flowinfo;
 	__u32 now_ms;
+	__u32 ways;		/* the knob's, before the route was checked */
 	__u16 peer_mss;
 	__u8 snd_wscale, rcv_wscale, flags;
 };
@@ -108,6 +109,7 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->tsrecent = p->tsval;
 	f->ifindex = skb->ifindex;
 	f->flowinfo = a->flowinfo;
+	f->ways = a->ways;
 	f->win = tbg_window_field(a->window, a->rcv_wscale);
 	f->peer_mss = a->peer_mss;
 	f->mss = tbg_mss_of(knob, a->peer_mss, tbg_mtu_of(skb), p->v6, a->flags & TBG_FLOW_TS);

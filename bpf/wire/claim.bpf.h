@@ -25,6 +25,9 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 		return TBG_WHY_LEFT;
 	if (!tbg_wire_answers(knob))
 		return TBG_WHY_OFF;
+	/* routes have changed: see tbg_way_renew() */
+	if (f->ways != knob->ways)
+		return TBG_WHY_IFACE;
 	if (!tbg_is_plain(f, p))
 		return TBG_WHY_TCP_ODD;
 	if (p->ack != f->snd_nxt)

@@ -46,7 +46,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 				     const struct tbg_knob *knob,
 				     const struct tbg_tcb_key *key, bool *taken)
 {
-	struct tbg_agreed a = { .now_ms = s->now_ms };
+	struct tbg_agreed a = { .now_ms = s->now_ms, .ways = knob->ways };
 	struct tbg_pkt *p = &s->pkt;
 	int why;
 
@@ -384,6 +384,7 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}
+	tbg_way_renew(skb, knob, p, f);
 	why = tbg_may_hit(knob, f, p);
 	if (!why) {
 		act = tbg_hit(skb, s, knob, key, f, soft);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Whether the route to a client leads out of the interface that its segments come in
- * by. Wire always answers there; the kernel looks up its routes. Where the two differ,
- * the connection is left to the kernel.
+ * by, and the address that they are sent to is this host's. Wire always answers there;
+ * the kernel looks up its routes. Where the two differ, the connection is left to the
+ * kernel.
  */
 #ifndef TBG_WIRE_WAY_BPF_H
 #define TBG_WIRE_WAY_BPF_H
@@ -10,19 +11,28 @@
 #include "socket.bpf.h"
 #include "tcb.bpf.h"
 
-/* Returns 1 if it does, as far as the daemon knows the routes. */
+static __always_inline struct tbg_way *tbg_way_to(const __u32 address[4])
+{
+	struct tbg_way_key key = { .bits = 128 };
+
+	__builtin_memcpy(key.address, address, sizeof(key.address));
+	return bpf_map_lookup_elem(&tbg_ways, &key);
+}
+
+/* Returns 1 if both hold, as far as the daemon knows the routes. */
 __attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
-	struct tbg_way_key key = { .bits = 128 };
 	struct tbg_way *way;
 	__u32 i, tag, *vlan;
 
 	if (!p || !tbg_sockets)
 		return 1;
+	way = tbg_way_to(p->key.local);
+	if (!way || way->ifindex[0] != TBG_LO)
+		return 0;
 	tag = tbg_vlans(skb, p);
-	__builtin_memcpy(key.remote, p->key.remote, sizeof(key.remote));
-	way = bpf_map_lookup_elem(&tbg_ways, &key);
+	way = tbg_way_to(p->key.remote);
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
 		on.above = way->ifindex[i];
 		if (!on.above)
@@ -37,6 +47,16 @@ __attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct t
 			return 1;
 	}
 	return 0;
+}
+
+/* Checks that again if routes have changed since. */
+static __always_inline void tbg_way_renew(struct __sk_buff *skb, const struct tbg_knob *knob,
+					  const struct tbg_pkt *p, struct tbg_tcb *f)
+{
+	__u32 ways = knob->ways;
+
+	if (f->ways != ways && tbg_way_fits(skb, p))
+		f->ways = ways;
 }
 
 /*

@@ -277,6 +277,7 @@ void tbg_routes_look(struct tbg_routes *r)
 	if (!tbg_routes_due(r, tbg_mono_ns()) && !changed)
 		return;
 	r->again = false;
+	r->readings++;
 	r->began_ns = cpu_ns();
 	r->linked = true;
 	routes_ask(r);

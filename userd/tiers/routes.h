@@ -25,6 +25,7 @@ struct mnl_socket;
 struct tbg_routes {
 	struct mnl_socket *news;	/* notifications of changes; NULL: read each time */
 	bool again;		/* something has changed since they were read */
+	uint32_t readings;	/* number of them, so far */
 	uint64_t began_ns;	/* CPU time at the start of the reading in progress; or 0 */
 	uint64_t next_ns;	/* no reading before */
 	bool linked;		/* the stacking in the maps may be outdated */

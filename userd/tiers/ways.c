@@ -85,11 +85,11 @@ static bool key_of(const struct nlmsghdr *h, struct tbg_way_key *ret)
 
 	*ret = (struct tbg_way_key){ .bits = rt->rtm_dst_len + (v4 ? 96 : 0) };
 	if (v4)
-		memset((char *)ret->remote + 10, 0xff, 2);
+		memset((char *)ret->address + 10, 0xff, 2);
 	if (ret->bits > 128 || (to && mnl_attr_get_payload_len(to) != size))
 		return false;
 	if (to)
-		memcpy((char *)ret->remote + 16 - size, mnl_attr_get_payload(to), size);
+		memcpy((char *)ret->address + 16 - size, mnl_attr_get_payload(to), size);
 	return true;
 }
 
@@ -115,8 +115,8 @@ static void nobody_add(struct tbg_ways *w, uint32_t addr, unsigned int bits)
 	if (!at)
 		return;		/* then there is none for any route */
 	*at = (struct tbg_way_entry){ .key = { .bits = 96 + bits } };
-	memset((char *)at->key.remote + 10, 0xff, 2);
-	at->key.remote[3] = htonl(addr);
+	memset((char *)at->key.address + 10, 0xff, 2);
+	at->key.address[3] = htonl(addr);
 }
 
 void tbg_ways_begin(struct tbg_ways *w)

@@ -314,6 +314,7 @@ static void routes_set(struct tbg_wire *w)
 	knob->segs_max = r->segs_max;
 	knob->mss_max = r->mss_max;
 	knob->challenge_ms = r->challenge_ms;
+	knob->ways = r->readings;
 	knob->ttl = r->ttl;
 	knob->hops = r->hops;
 	knob->no_df = r->no_df;

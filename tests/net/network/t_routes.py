@@ -464,9 +464,11 @@ def t_a_route_back_that_moves_away_ends_in_right_bytes_or_a_reset():
         assert c.get("/hit").tier == "wire"
         n.server.run("tc", "qdisc", "add", "dev", link.name, "root", "blackhole")
         try:
+            hits = talk.hits(d)
+            c.send(NINE)
+            net.until(lambda: talk.hits(d) > hits, "it is not answered")
             with moved(n.server, link.client4, n.links[1], n.links[1].client4):
                 settled()
-                c.send(NINE)
                 try:
                     body = c.response().body
                 except ConnectionResetError:
@@ -477,6 +479,55 @@ def t_a_route_back_that_moves_away_ends_in_right_bytes_or_a_reset():
     for ns, own in ((n.client, link.client4), (n.server, link.server4)):
         ns.run("ip", "route", "replace", "10.87.0.0/24", "dev", link.name, "src", own, "rto_min",
                "2s")
+
+
+@contextlib.contextmanager
+def without(*words):
+    """Without this address or route of the server, which comes back."""
+    n.server.run("ip", *words[:1], "del", *words[1:])
+    settled()
+    yield
+    n.server.run("ip", *words[:1], "add", *words[1:])
+    settled()
+
+
+@contextlib.contextmanager
+def unreachable(to):
+    """The way to ban a client that needs no firewall."""
+    n.server.run("ip", "route", "add", "unreachable", to)
+    settled()
+    yield
+    n.server.run("ip", "route", "del", "unreachable", to)
+    settled()
+
+
+def t_connections_that_exist_keep_to_routes_and_addresses_that_change():
+    """As with a socket: no answer without a way back, nor for an address that is gone."""
+    link = n.links[0]
+    one, six = ("10.87.0.77", "10.87.0.77/32"), ("fd87::77", "fd87::77/128")
+    for ip, prefix in (one, six):
+        n.server.run("ip", "address", "add", prefix, "dev", link.name,
+                     *("nodad",) * (":" in ip))
+    settled()
+    try:
+        for ip, change in (
+                (one[0], lambda: without("address", one[1], "dev", link.name)),
+                (six[0], lambda: without("address", six[1], "dev", link.name)),
+                (one[0], lambda: without("route", "local", one[0], "dev", link.name)),
+                (link.server4, lambda: unreachable(link.client4))):
+            with talk.Connection(n.client.connect((ip, WIRE))) as c:
+                assert c.get("/hit").tier == "wire", ip
+                counts = talk.counts(d)
+                with change():
+                    c.send(HIT)
+                    net.until(lambda: talk.counts(d)["IFACE"] > counts["IFACE"],
+                              "it is not the kernel's")
+                r = c.response()
+                assert (r.tier, r.body) == ("user", BODIES["/hit"]), (ip, r)
+                assert talk.hits(d) == talk.hits_of(counts), ip
+    finally:
+        for _, prefix in (one, six):
+            n.server.run("ip", "address", "del", prefix, "dev", link.name)
 
 
 @contextlib.contextmanager
