@@ -123,6 +123,8 @@ struct {
 /* What is known of a segment's checksum, see wire/answer.bpf.h. */
 enum tbg_checked { TBG_CHECKED_NOT, TBG_CHECKED_SOUND, TBG_CHECKED_SOFT, TBG_CHECKED_WRONG };
 
+#define TBG_CE 3	/* in the ECN field: congestion experienced (RFC 3168 5) */
+
 /* A parsed TCP segment; see wire/packet.bpf.h. */
 struct tbg_pkt {
 	struct tbg_flow_key key;
@@ -134,7 +136,8 @@ struct tbg_pkt {
 	__u32 tsval, tsecr;		/* if timed */
 	__u16 check;			/* as in the packet */
 	__u8 tcp_flags;			/* CWR ECE URG ACK PSH RST SYN FIN */
-	__u8 v6, odd, no_opt, ce, ae;
+	__u8 v6, odd, no_opt, ae;
+	__u8 ecn;			/* the IP header's field */
 	__u8 timed, plain_ts;		/* the first option is a timestamp; the only one */
 	__u8 frag;			/* the first of several fragments */
 	__u8 checked;			/* enum tbg_checked */

@@ -69,7 +69,7 @@ static __always_inline int tbg_may_answer(struct tbg_frame *frame,
 
 	if (p->odd)
 		return TBG_WHY_IP_ODD;
-	if (p->ce || p->ae || (p->tcp_flags & ~may) != TBG_TCP_ACK)
+	if (p->ecn == TBG_CE || p->ae || (p->tcp_flags & ~may) != TBG_TCP_ACK)
 		return TBG_WHY_FLAGS;
 	if (f->flags & TBG_FLOW_RST || f->way & TBG_WAY_LOST)
 		return TBG_WHY_CLOSING;

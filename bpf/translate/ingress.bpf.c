@@ -258,7 +258,7 @@ static __always_inline enum tbg_ack tbg_ack_note(struct __sk_buff *skb,
 	struct tbg_conn_word *conn;
 	__u32 slot = f->slot;
 
-	if (p->tcp_flags != TBG_TCP_ACK || p->odd || p->ce || p->ae ||
+	if (p->tcp_flags != TBG_TCP_ACK || p->odd || p->ecn == TBG_CE || p->ae ||
 	    p->ack - f->last.seq > f->last.len || !tbg_ack_is_sound(skb, s, f))
 		return ret;
 	sack = !plain && tbg_pkt_options(skb, s)->sack_nr;

@@ -19,7 +19,7 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 {
 	if (p->odd)
 		return TBG_WHY_IP_ODD;
-	if (p->ce || p->ae || (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK)
+	if (p->ecn == TBG_CE || p->ae || (p->tcp_flags & ~TBG_TCP_PSH) != TBG_TCP_ACK)
 		return TBG_WHY_FLAGS;
 	if (f->flags & TBG_TCB_LOSSY)
 		return TBG_WHY_LEFT;

@@ -55,9 +55,10 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	 * sends by itself. Not in a VRF: bpf_skc_lookup_tcp() does not find sockets
 	 * there.
 	 */
-	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || p->odd || p->ce ||
-	    p->ae || !tbg_wire_answers(knob) || knob->births == TBG_BIRTHS_NONE || key->vrf ||
-	    tbg_is_link_local(&p->key) || tbg_vlans(skb, p) > 0xfff)
+	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || p->odd ||
+	    p->ecn == TBG_CE || p->ae || !tbg_wire_answers(knob) ||
+	    knob->births == TBG_BIRTHS_NONE || key->vrf || tbg_is_link_local(&p->key) ||
+	    tbg_vlans(skb, p) > 0xfff)
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:

@@ -76,7 +76,7 @@ static __always_inline int tbg_pkt_ipv4(struct tbg_frame *frame,
 	p->frag = !!(ip.frag_off & bpf_htons(0x2000));
 	p->odd = ip.ihl != 5 || p->frag ||
 		 tbg_csum_fold((__u64)w[0] + w[1] + w[2] + w[3] + w[4]) != 0xffff;
-	p->ce = (ip.tos & 3) == 3;
+	p->ecn = ip.tos & 3;
 	p->v6 = 0;
 	p->addr_sum = tbg_csum_fold((__u64)ip.saddr + ip.daddr);
 	tbg_map_v4(ingress ? p->key.remote : p->key.local, ip.saddr);
@@ -156,7 +156,7 @@ static __always_inline int tbg_pkt_ipv6(struct tbg_frame *frame,
 		bpf_loop(TBG_EXT_MAX, tbg_chain_step, &c, 0);
 	}
 	p->payload_len = c.total;
-	p->ce = (ip.flow_lbl[0] >> 4 & 3) == 3;
+	p->ecn = ip.flow_lbl[0] >> 4 & 3;
 	p->v6 = 1;
 #pragma unroll
 	for (i = 0; i < 4; i++) {

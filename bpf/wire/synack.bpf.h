@@ -206,8 +206,9 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	__u32 mtu, heads = p->v6 ? 60 : 40;
 	__u16 kind, mss;
 
+	/* with ECT on the SYN, the kernel does not agree to ECN (RFC 3168 6.1.1) */
 	if (knob->births != TBG_BIRTHS_WIRE || !tbg_wire_answers(knob) || p->odd || p->ae ||
-	    p->ce || p->payload_len || key->vrf || tbg_is_tagged(skb, p) ||
+	    p->ecn || p->payload_len || key->vrf || tbg_is_tagged(skb, p) ||
 	    tbg_is_link_local(&p->key) ||
 	    (p->tcp_flags & ~(TBG_TCP_ECE | TBG_TCP_CWR)) != TBG_TCP_SYN)
 		return TBG_PASS;

@@ -152,16 +152,18 @@ def next_port():
     return st.port
 
 
-def compare(what, syns=SYNS, flags=("S",), families=(4, 6), ports=(WIRE, USER)):
+def compare(what, syns=SYNS, flags=("S",), families=(4, 6), ports=(WIRE, USER),
+            toses=(0,)):
     """[(combination, wire's, the kernel's)] that differ, after wire has learned what to offer."""
     time.sleep(RENEWED_S)
     differ = []
-    for family, flag, (name, opts) in itertools.product(families, flags, syns.items()):
-        want, _ = answer(ports[1], family, flag, opts)
+    for family, flag, (name, opts), tos in itertools.product(families, flags, syns.items(),
+                                                             toses):
+        want, _ = answer(ports[1], family, flag, opts, tos)
         for learn in (True, False):
-            got, _ = answer(ports[0], family, flag, opts, open_it=learn)
+            got, _ = answer(ports[0], family, flag, opts, tos, open_it=learn)
             if got != want:
-                differ.append((f"{what}, IPv{family}, {flag}, {name}", got, want))
+                differ.append((f"{what}, IPv{family}, {flag}, {name}, TOS {tos}", got, want))
                 break
     return differ
 
@@ -180,7 +182,8 @@ def t_syn_acks_are_the_kernel_s_whatever_the_client_offers():
 
 
 def t_syn_acks_are_the_kernel_s_whatever_flags_the_syn_has():
-    judge(compare("flags", {name: SYNS[name] for name in ("as Linux", "mss")}, FLAGS))
+    judge(compare("flags", {name: SYNS[name] for name in ("as Linux", "mss")}, FLAGS,
+                  toses=(0, 1, 2, 3, 0xb8)))
 
 
 FEW = {name: SYNS[name] for name in ("none", "as Linux", "mss", "with sack+scale", "with ts")}
