@@ -52,8 +52,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 
 	/*
 	 * Not with two VLAN tags: a connection stores one, for the segments that it
-	 * sends by itself. Not in a VRF: bpf_skc_lookup_tcp() does not find sockets
-	 * there.
+	 * sends by itself, and the kernel makes no socket late of such a frame. Not in a
+	 * VRF: bpf_skc_lookup_tcp() does not find sockets there.
 	 */
 	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || p->odd ||
 	    p->ecn == TBG_CE || p->ae || !tbg_wire_answers(knob) ||

@@ -155,8 +155,11 @@ static __always_inline int tbg_reply_send(struct __sk_buff *skb,
 {
 	__u32 i;
 
-	/* the kernel's replies do not have the request's priority tag (VLAN 0) either */
-	if (skb->vlan_present && !(skb->vlan_tci & 0xfff))
+	/*
+	 * The kernel's replies do not have the request's priority tag (VLAN 0) either.
+	 * With one more tag in the data, it stays: the next one would move to its place.
+	 */
+	if (skb->vlan_present && !(skb->vlan_tci & 0xfff) && s->pkt.l3 == ETH_HLEN)
 		bpf_skb_vlan_pop(skb);
 	for (i = 0; i < TBG_AGAIN_MAX; i++) {
 		if (!(mask >> i & 1))

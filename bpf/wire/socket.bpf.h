@@ -22,7 +22,10 @@ static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
 	return (skb->vlan_present && skb->vlan_tci & 0xfff) || p->l3 != ETH_HLEN;
 }
 
-/* Returns the VLANs of a frame, the inner one in the lower 12 bits. */
+/*
+ * Returns the VLANs of a frame, the inner one in the lower 12 bits. More than 0xfff if
+ * there are two tags, even if one names no VLAN.
+ */
 static __always_inline __u32 tbg_vlans(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	__u32 ret = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
@@ -31,7 +34,7 @@ static __always_inline __u32 tbg_vlans(struct __sk_buff *skb, const struct tbg_p
 	if (p->l3 == ETH_HLEN)
 		return ret;
 	bpf_skb_load_bytes(skb, p->l3 - 4, &tci, sizeof(tci));
-	return ret << 12 | (bpf_ntohs(tci) & 0xfff);
+	return (ret | 0x1000) << 12 | (bpf_ntohs(tci) & 0xfff);
 }
 
 /*

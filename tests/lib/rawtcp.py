@@ -211,6 +211,7 @@ class Station:
         self.port = 20000
         self.echoes = 0
         self.vlan = None            # of all frames sent
+        self.outer: list[int] = []  # tags before that
         self.bringer = None         # their source MAC, if not the one that is answered
         with n.client.inside():
             self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL))
@@ -251,7 +252,7 @@ class Station:
         self.offloaded.close()
 
     def frame(self, family: int, ip: bytes, vlans: Any = None) -> bytes:
-        vlans = vlans if vlans is not None else [self.vlan] if self.vlan else []
+        vlans = vlans if vlans is not None else [*self.outer, self.vlan] if self.vlan else []
         tags = b"".join(struct.pack("!HH", ETH_VLAN, v) for v in vlans)
         return (self.server_mac + (self.bringer or self.mac) + tags +
                 struct.pack("!H", ETH_IP if family == 4 else ETH_IPV6) + ip)

@@ -259,6 +259,20 @@ def t_wire_below_a_vlan_interface():
     vlan("tbg0", True)
 
 
+def t_two_tags_of_priority():
+    """Linux takes both off, but not before it would make a socket late."""
+    def script(s):
+        s.st.outer, s.st.vlan = [0xa000], 0xa000
+        c = s.connect()
+        for target in ("/hit", "/other", "/large", "/hit"):
+            assert c.get(talk.request(target)).body == BODIES[target], target
+    try:
+        with stage.impatient():
+            stage.play(script)
+    finally:
+        stage.station.outer, stage.station.vlan = [], None
+
+
 def t_tag_of_priority_alone():
     """It names no VLAN (IEEE 802.1Q 6.9.1): answers are without, as the socket's are."""
     def script(s):
