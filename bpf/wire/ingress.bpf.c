@@ -145,12 +145,18 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
  * An ICMP error "packet too big" about the last reply of one of our connections:
  * reduces the MSS, for repeats. Forged errors are unlikely to have a sequence number
  * within the reply (RFC 5927 4.1). Passes it up in any case.
+ *
+ * Repeats have TBG_AGAIN_MAX segments at most, and no DF: where the path takes only
+ * smaller ones, IPv4 routers fragment them. TBG_LINE_ROOM: for the Connection line in
+ * the first one, and for rounding.
  */
+#define TBG_LINE_ROOM 64
+
 static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_scratch *s,
 					    const struct tbg_knob *knob)
 {
 	struct tbg_pkt *p = &s->pkt;
-	__u32 inner = p->l4 + 8, seq, mtu, heads;
+	__u32 inner = p->l4 + 8, seq, mtu, heads, least = TBG_MSS_LEAST;
 	struct tbg_tcb *f;
 	struct tbg_tcb_key key = {};
 	__u16 ports[4];		/* source, destination, sequence number */
@@ -191,8 +197,10 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_sc
 	seq = bpf_ntohl(seq);
 	bpf_spin_lock(&f->lock);
 	heads = (f->flags & TBG_FLOW_V6 ? 60 : 40) + (f->flags & TBG_FLOW_TS ? 12 : 0);
-	if (mtu < heads + TBG_MSS_LEAST)
-		mtu = heads + TBG_MSS_LEAST;
+	if (!(f->flags & TBG_FLOW_V6) && f->last.len / TBG_AGAIN_MAX + TBG_LINE_ROOM > least)
+		least = f->last.len / TBG_AGAIN_MAX + TBG_LINE_ROOM;
+	if (mtu < heads + least)
+		mtu = heads + least;
 	if (tbg_within_reply(f, seq) && mtu - heads < f->mss)
 		f->mss = mtu - heads;
 	bpf_spin_unlock(&f->lock);

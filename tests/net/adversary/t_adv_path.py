@@ -20,8 +20,10 @@ import rawtcp
 import talk
 
 BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300),
-          "/full": talk.content("full", 1100), "/large": talk.content("large", 40000)}
-HIT, OTHER, FULL, LARGE = (talk.request(t) for t in ("/hit", "/other", "/full", "/large"))
+          "/full": talk.content("full", 1100), "/nine": talk.content("nine", 9000),
+          "/large": talk.content("large", 40000)}
+HIT, OTHER, FULL, LARGE, NINE = (talk.request(t) for t in (
+    "/hit", "/other", "/full", "/large", "/nine"))
 TAG = 5
 stage = adversary.Stage(BODIES)
 
@@ -104,6 +106,32 @@ def t_fragmentation_needed_for_wire_s_reply():
         if not c.reset:
             assert c.response().body == BODIES["/full"]
         assert c.read > read or c.reset
+        forget_path()
+    with stage.impatient():
+        stage.play(script, same=False)
+
+
+def t_path_for_which_the_reply_is_too_many_segments():
+    """IPv4: wire's repeats are not cut as small as that, but have no DF."""
+    def script(s):
+        mtu = 576 if s.family == 4 else 1280
+        forget_path()
+        c = s.connect()
+        at = c.at
+        c.send(NINE)
+        for _ in range(40):
+            for seg in c.pending():
+                if seg.data and seg.len > mtu and seg.df:
+                    c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
+                    s.st.icmp_error(seg, mtu)
+                elif seg.data or seg.flags != ".":
+                    c.send(flags=".")
+            assert not c.reset, "a reset"
+            if c.whole(c.mask, "GET"):
+                break
+            c.again(NINE, seq=at, ack=c.got)
+            time.sleep(0.25)        # the client's timer
+        assert c.response().body == BODIES["/nine"]
         forget_path()
     with stage.impatient():
         stage.play(script, same=False)
