@@ -349,6 +349,14 @@ def _verdict(kind: int, verdict: int, flags: int = 0) -> Any:
         0, 0, 0, 0, flags) + bytes(24))
 
 
+def own_cgroup() -> tuple[str, str]:
+    """Where cgroups (version 2) are mounted, and the folder of this process; StopIteration: no."""
+    with open("/proc/mounts", encoding="ascii") as f:
+        top = next(words[1] for words in map(str.split, f) if words[2] == "cgroup2")
+    with open("/proc/self/cgroup", encoding="ascii") as f:
+        return top, top + next(line[3:] for line in f.read().split() if line.startswith("0::"))
+
+
 @contextlib.contextmanager
 def cgroup_filter(folder: str, verdict: int) -> Iterator[None]:
     """A BPF program with this verdict on all that sockets of the cgroup receive."""

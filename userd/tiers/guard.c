@@ -19,12 +19,20 @@
 #include <bpf/bpf.h>
 
 #include "os/cgroup.h"
+#include "os/message.h"
+#include "os/privilege.h"
 #include "tiers/attach.h"
 
 #define TBG_GUARDS_MAX 64	/* programs on one cgroup: BPF_CGROUP_MAX_PROGS */
 #define TBG_RESET_TTL 64
 #define TBG_RESET_TIMES 3	/* a lost reset is not requested again */
 #define TBG_RESET_TICKS 60	/* attempts without a route to the client */
+
+static int attach(const struct tbg_guard *g)
+{
+	return bpf_prog_attach(g->prog_fd, g->cgroup_fd, BPF_CGROUP_INET_EGRESS,
+			       BPF_F_ALLOW_MULTI);
+}
 
 int tbg_guard_open(struct tbg_guard *ret, int prog_fd, char *ret_why, size_t why_len)
 {
@@ -37,8 +45,7 @@ int tbg_guard_open(struct tbg_guard *ret, int prog_fd, char *ret_why, size_t why
 			 strerror(-g.cgroup_fd));
 		return g.cgroup_fd;
 	}
-	err = bpf_prog_attach(prog_fd, g.cgroup_fd, BPF_CGROUP_INET_EGRESS,
-			      BPF_F_ALLOW_MULTI);
+	err = attach(&g);
 	if (err) {
 		snprintf(ret_why, why_len, "no program can be attached to the daemon's cgroup: %s",
 			 strerror(-err));
@@ -49,6 +56,35 @@ int tbg_guard_open(struct tbg_guard *ret, int prog_fd, char *ret_why, size_t why
 	g.reset_fd[1] = socket(AF_INET6, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_RAW);
 	*ret = g;
 	return 0;
+}
+
+/* Whether it is still attached, or this cannot be asked. */
+static bool is_attached(const struct tbg_guard *g)
+{
+	uint32_t ids[TBG_GUARDS_MAX], nr = TBG_GUARDS_MAX, id = tbg_prog_id(g->prog_fd), flags;
+
+	if (bpf_prog_query(g->cgroup_fd, BPF_CGROUP_INET_EGRESS, 0, &flags, ids, &nr))
+		return true;
+	for (uint32_t i = 0; i < nr; i++)
+		if (ids[i] == id)
+			return true;
+	return false;
+}
+
+bool tbg_guard_keep(struct tbg_guard *g)
+{
+	bool ret = true;
+
+	if (g->cgroup_fd < 0)
+		return true;
+	tbg_privilege_raise();
+	if (!is_attached(g)) {
+		ret = !attach(g);
+		if (ret)
+			tbg_warn("toboggand: wire: its guard was removed from the daemon's cgroup by somebody; attached again");
+	}
+	tbg_privilege_lower();
+	return ret;
 }
 
 void tbg_guard_close(struct tbg_guard *g)

@@ -39,6 +39,12 @@ struct tbg_guard {
  */
 int tbg_guard_open(struct tbg_guard *ret, int prog_fd, char *ret_why, size_t why_len);
 
+/*
+ * Attaches the program again if somebody has detached it. Returns false if that fails:
+ * until it succeeds, wire must not answer.
+ */
+bool tbg_guard_keep(struct tbg_guard *g);
+
 /* Detaches. Needs CAP_NET_ADMIN. */
 void tbg_guard_close(struct tbg_guard *g);
 

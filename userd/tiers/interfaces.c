@@ -504,7 +504,7 @@ static bool route_carries(const struct tbg_prefix *to, void *arg)
 	return false;
 }
 
-/* "", or the name of an interface that could carry connections that wire has answered on. */
+/* "", or the reason for which wire must not answer, such as a route that it cannot see. */
 static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 {
 	struct carrier c = { .f = f };
@@ -512,7 +512,9 @@ static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 	char route[TBG_PREFIX_TEXT];
 	bool on = false;
 
-	snprintf(ret, TBG_HELD_LEN, "%s", f->ipsec);
+	snprintf(ret, TBG_HELD_LEN, "%s", f->unguarded ?
+		 "somebody has removed its guard from the daemon's cgroup, and it cannot be attached again" :
+		 f->ipsec);
 	if (ret[0])
 		return;
 	for (unsigned int i = 0; i < f->nr; i++)

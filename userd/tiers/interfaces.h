@@ -61,6 +61,7 @@ struct tbg_interfaces {
 	unsigned int left_nr;
 	struct mnl_socket *ipsec_news;	/* NULL: the kernel has no IPsec */
 	char ipsec[TBG_HELD_LEN];	/* why its policies forbid answers; or "" */
+	bool unguarded;		/* the guard was removed and cannot be attached again */
 	char held[TBG_HELD_LEN];	/* why wire answers nothing at the moment; or "" */
 };
 

@@ -568,6 +568,7 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 		tbg_tcbs_sweep(&w->tcbs, now_ns, w->draining);
 	else
 		tbg_flows_sweep(&w->flows, now_ns);
+	w->on.unguarded = !tbg_guard_keep(&w->guard);
 	tbg_interfaces_follow(&w->on, now_ns);
 	if (w->own)
 		births_look(w, now_ns);		/* sysctls are not reported */

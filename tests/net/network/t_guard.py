@@ -5,6 +5,7 @@
 Whatever lets a segment leave without translation ends the connection by a reset at once:
 the client has the right bytes up to there, and an error. Never other bytes, never silence.
 """
+import json
 import os
 import sys
 import threading
@@ -80,6 +81,25 @@ def cut_off(n, d, act, source=None):
 
 def t_programs_removed():
     with net.Net() as n, serving(n, "tbg0") as d:
+        slow(n)
+        cut_off(n, d, lambda: n.server.strip("tbg0"))
+
+
+def t_guard_removed_by_somebody():
+    """It is attached again, and then sees what leaves without the programs."""
+    with net.Net() as n, serving(n, "tbg0") as d:
+        _, folder = net.own_cgroup()
+
+        def guards():
+            text = n.server.run("bpftool", "-j", "cgroup", "show", folder)
+            return [x["id"] for x in json.loads(text.strip() or "[]") if x["name"] == "tbg_guard"]
+        was = guards()
+        assert was, "there is none"
+        for prog_id in was:
+            n.server.run("bpftool", "cgroup", "detach", folder, "egress", "id", str(prog_id))
+        assert not guards()
+        net.until(lambda: guards() == was, "it is not attached again")
+        assert any("its guard was removed" in line for line in d.lines), d.lines
         slow(n)
         cut_off(n, d, lambda: n.server.strip("tbg0"))
 

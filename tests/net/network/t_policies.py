@@ -82,10 +82,7 @@ def t_chains_on_the_way_out():
 def cgroup():
     """The folder of a cgroup that this process, and so its daemon, is in."""
     try:
-        with open("/proc/mounts", encoding="ascii") as f:
-            top = next(words[1] for words in map(str.split, f) if words[2] == "cgroup2")
-        with open("/proc/self/cgroup", encoding="ascii") as f:
-            was = top + next(line[3:] for line in f.read().split() if line.startswith("0::"))
+        top, was = net.own_cgroup()
         folder = f"{top}/tbg-test-{os.getpid()}"
         os.mkdir(folder)
     except (StopIteration, OSError) as why:
