@@ -125,6 +125,16 @@ __attribute__((unused)) static int ktap_run(int argc, char **argv)
 			chosen[i] |= !strcmp(argv[a], ktap_tests[i].name);
 		nr += chosen[i];
 	}
+	for (int a = 1; a < argc; a++) {
+		unsigned int i = 0;
+
+		while (i < ktap_test_nr && strcmp(argv[a], ktap_tests[i].name))
+			i++;
+		if (i == ktap_test_nr) {
+			printf("Bail out! no such test: %s\n", argv[a]);
+			return KTAP_FAIL;
+		}
+	}
 	printf("TAP version 13\n1..%u\n", nr);
 	nr = 0;
 	for (unsigned int i = 0; i < ktap_test_nr; i++) {

@@ -82,7 +82,8 @@ def run(scope: dict, setup: Any = None, teardown: Any = None) -> None:
     if wanted:
         unknown = set(wanted) - {fn.__name__ for fn in tests}
         if unknown:
-            sys.exit(f"ktap: no such test: {' '.join(sorted(unknown))}")
+            print(f"Bail out! no such test: {' '.join(sorted(unknown))}")
+            sys.exit(FAIL)
         tests = [fn for fn in tests if fn.__name__ in wanted]
     part, _, parts = os.environ.get("TBG_PART", "1/1").partition("/")
     tests = tests[int(part) - 1::int(parts)]

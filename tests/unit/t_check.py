@@ -6,6 +6,8 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import re
+import subprocess
 import sys
 import tempfile
 
@@ -133,6 +135,31 @@ def t_test_kernels_share_rows_and_have_all_by_turns():
 def t_what_has_no_programs_runs_once():
     [result], out = run(part(FAILS, programs=()))
     assert result.sums == [2, 1, 0] and "once more" not in out, result
+
+
+def selected(test):
+    """(exit code, output) of `make check TEST=...` once everything is built."""
+    done = subprocess.run([PATH], env=dict(os.environ, TEST=test), check=False, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    ktap.note(done.stdout)
+    return done.returncode, done.stdout
+
+
+def t_a_selected_test_that_is_unknown_fails():
+    built = os.path.exists(os.path.join(ktap.BUILD, "tests/unit/test_header"))
+    for program in "unit/t_check.py", *["unit/test_header"] * built:
+        for tests in "t_nonexistent", "t_nonexistent,t_shares":
+            code, out = selected(f"{program}:{tests}")
+            assert code == 1 and "once more" not in out, out
+            last = "\n".join(out.splitlines()[-4:])
+            assert re.search(rf"# FAILED {program}: .*no such test: .*t_nonexistent", last), out
+
+
+def t_the_last_lines_name_a_program_that_is_unknown():
+    for test in "net/nowhere/t_x.py", "t_split.py", "net/wire/t_split.py:t_idle unit/nothing":
+        code, out = selected(test)
+        last = "\n".join(out.splitlines()[-2:])
+        assert code == 1 and f"# FAILED {test.split()[-1]}: " in last, out
 
 
 if __name__ == "__main__":
