@@ -3,6 +3,7 @@
  * userd/config/table.c: every row behaves as it declares, and typing errors get a
  * suggestion.
  */
+#include <ctype.h>
 #include <stdlib.h>
 
 #include "ktap.h"
@@ -180,6 +181,33 @@ KTAP_TEST(t_a_typing_error_is_told_what_was_meant)
 	KTAP_CHECK(!strcmp(meant("x"), ""));
 	KTAP_CHECK(!strcmp(meant(""), ""));
 	KTAP_CHECK(!strcmp(meant("a-name-that-is-longer-than-any-setting-has"), ""));
+}
+
+KTAP_TEST(t_one_wrong_letter_of_any_setting_is_near)
+{
+	const struct tbg_setting_row *row;
+
+	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
+		size_t len = strlen(row->name);
+		char word[64];
+
+		len -= !!isdigit((unsigned char)row->name[len - 1]);	/* client-prefix4 or 6 */
+		for (size_t at = 0; at < len; at++) {
+			strcpy(word, row->name);
+			memmove(word + at, word + at + 1, strlen(word) - at);	/* left out */
+			KTAP_CHECK(!strcmp(meant(word), row->name));
+			strcpy(word, row->name);
+			word[at] = toupper((unsigned char)word[at]);
+			KTAP_CHECK(!strcmp(meant(word), row->name));
+			if (at && word[at] != word[at - 1]) {		/* swapped */
+				strcpy(word, row->name);
+				word[at] = row->name[at - 1];
+				word[at - 1] = row->name[at];
+				KTAP_CHECK(!strcmp(meant(word), row->name));
+			}
+		}
+	}
+	KTAP_CHECK(!strcmp(meant("IDLE_TIMEOUT"), "idle-timeout"));
 }
 
 /* For t_settings.py, which makes tables of the man pages from these rows, one per line. */

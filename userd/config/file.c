@@ -136,17 +136,59 @@ static struct tbg_near word_of(const char *format, const char *text)
 	return (struct tbg_near){ .word = begin + 1, .len = end - begin - 1 };
 }
 
+/* The scopes of a setting or section with that name; 0: there is none. */
+static unsigned int scopes_of(const char *word, size_t len)
+{
+	int row = tbg_setting_find(word, len);
+	const char *name;
+
+	if (row >= 0)
+		return tbg_setting_row(row)->scopes;
+	for (size_t i = 0; i < SECTIONS; i++) {
+		name = section_word(sections[i].name);
+		if (strlen(name) == len && !memcmp(name, word, len))
+			return sections[i].in;
+	}
+	return 0;
+}
+
+/* What to do about an unknown word: the name that is meant, or the scopes that have it. */
+static void hint_of(const struct tbg_near *near, char *ret, size_t size)
+{
+	static const struct {
+		unsigned int kind;
+		const char *place;
+	} scopes[] = {
+		{ TBG_SCOPE_TOP, "outside of sections" },
+		{ TBG_SCOPE_HOST, "in a host section" },
+		{ TBG_SCOPE_LOCATION, "in a location section" },
+		{ TBG_SCOPE_TYPE, "in a type section" },
+		{ TBG_SCOPE_UPSTREAM, "in an upstream section" },
+	};
+	unsigned int in = scopes_of(near->word, near->len);
+	char places[160] = "";
+
+	*ret = 0;
+	for (size_t i = 0; i < sizeof(scopes) / sizeof(*scopes); i++)
+		if (scopes[i].kind & in)
+			name_add(places, sizeof(places), scopes[i].place);
+	if (in)
+		snprintf(ret, size, "it is allowed %s; ", places);
+	else if (near->name)
+		snprintf(ret, size, "did you mean %s? ", near->name);
+}
+
 static void parser_error(cfg_t *cfg, const char *format, va_list args)
 {
-	char text[256], names[1200];
+	char text[256], names[1200], hint[200];
 	struct tbg_near near;
 
 	vsnprintf(text, sizeof(text), format, args);
 	near = word_of(format, text);
 	names_of(cfg ? kind_of(cfg) : TBG_SCOPE_TOP, names, sizeof(names), &near);
-	fault(cfg ? cfg->line : 0, "%s; %s%s%saccepted: name = \"value\" and name \"title\" { ... } with %s",
-	      text, near.name ? "did you mean " : "", near.name ?: "",
-	      near.name ? "? " : "", names);
+	hint_of(&near, hint, sizeof(hint));
+	fault(cfg ? cfg->line : 0, "%s; %saccepted here: name = \"value\" and name \"title\" { ... } with %s",
+	      text, hint, names);
 }
 
 /* --- where sections begin ------------------------------------------------ */

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The distance between two words: letters that are missing, added, replaced or
- * swapped with their neighbour (Damerau's distance, each letter once). For
- * messages only. Avoids accidental suggestions: short words are near only if
+ * swapped with their neighbour (Damerau's distance, each letter once), in any case.
+ * For messages only. Avoids accidental suggestions: short words are near only if
  * they differ in one letter.
  */
 #include "config/near.h"
 
+#include <ctype.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define NAME_MAX_LEN 32
@@ -14,6 +16,11 @@
 static unsigned int least(unsigned int a, unsigned int b)
 {
 	return a < b ? a : b;
+}
+
+static bool same(char a, char b)
+{
+	return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
 static unsigned int distance(const char *a, size_t a_len, const char *b, size_t b_len)
@@ -27,8 +34,8 @@ static unsigned int distance(const char *a, size_t a_len, const char *b, size_t 
 	for (size_t i = 1; i <= a_len; i++) {
 		for (size_t j = 1; j <= b_len; j++) {
 			row[i][j] = least(least(row[i - 1][j], row[i][j - 1]) + 1,
-					  row[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+					  row[i - 1][j - 1] + !same(a[i - 1], b[j - 1]));
+			if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]))
 				row[i][j] = least(row[i][j], row[i - 2][j - 2] + 1);
 		}
 	}
@@ -38,7 +45,7 @@ static unsigned int distance(const char *a, size_t a_len, const char *b, size_t 
 void tbg_near_try(struct tbg_near *n, const char *name)
 {
 	size_t len = strlen(name);
-	unsigned int most = n->len < 4 ? 0 : n->len < 8 ? 1 + (n->len > 5) : 3, d;
+	unsigned int most = n->len < 2 ? 0 : n->len < 6 ? 1 : n->len < 8 ? 2 : 3, d;
 
 	if (n->len > NAME_MAX_LEN || len > NAME_MAX_LEN)
 		return;

@@ -281,6 +281,23 @@ static int glob_stops(const char *path, int err)
 	return err != ENOENT && err != ENOTDIR;
 }
 
+/* What is wrong with the file as a whole is reported where it is included. */
+static bool included_add(struct assembly *a, const char *path, unsigned int line,
+			 unsigned int depth)
+{
+	unsigned int piece = a->places->nr - 1;
+	char text[sizeof(a->fault->text)];
+
+	if (file_add(a, path, depth))
+		return true;
+	if (!a->fault->line) {
+		memcpy(text, a->fault->text, sizeof(text));
+		wrong(a, path, line, "include \"%.200s\": %.200s", path, text);
+		a->fault->path = a->places->pieces[piece].path;
+	}
+	return false;
+}
+
 /* A plain name must exist; a pattern need not match anything. */
 static bool pattern_add(struct assembly *a, const char *path, unsigned int line,
 			const char *quoted, size_t len, unsigned int depth)
@@ -302,7 +319,7 @@ static bool pattern_add(struct assembly *a, const char *path, unsigned int line,
 		ok = wrong(a, path, line, "include \"%.*s\": more than %d files deep; expected files that do not include themselves",
 			   (int)len, quoted, DEPTH_MAX);
 	for (size_t i = 0; ok && i < found.gl_pathc; i++)
-		ok = file_add(a, found.gl_pathv[i], depth + 1);
+		ok = included_add(a, found.gl_pathv[i], line, depth + 1);
 	globfree(&found);
 	return ok;
 }

@@ -286,7 +286,7 @@ def t_every_mistake_is_one_line_with_file_line_value_and_what_is_accepted():
 
 # A typing error, and what it was meant to be; "": nothing is near.
 ERRORS = (("memroy = 8M", "memory"), ("lisen = x", "listen"), ("hots a { }", "host"),
-          ("body_max = 1", "body-max"),
+          ("body_max = 1", "body-max"), ("Memory = 8M", "memory"), ("rot = x", "root"),
           ("inlcude(x)", "include"), ("time-header = 1", ""), ("x = 1", ""))
 
 
@@ -305,6 +305,25 @@ def t_a_typing_error_is_told_what_was_meant():
             assert r.returncode == 2 and f"toboggand: {word}: unknown option; " in r.stderr, r
             assert (f"did you mean {meant}? " in r.stderr) if meant else "did you mean" not in \
                    r.stderr, r
+
+
+# Settings in a scope that does not have them, and those that do.
+MISPLACED = (('server = "http://a:1"', "in an upstream section"),
+             ("protocol = http", "in an upstream section"),
+             ("alias = b", "in a host section"),
+             ("host a {\nmemory = 8M }", "outside of sections"),
+             ("host a {\nhost b { } }", "outside of sections"),
+             ("type a/b {\nlocation / { } }", "outside of sections, in a host section"),
+             ("upstream a {\nroot = x }",
+              "outside of sections, in a host section, in a location section"))
+
+
+def t_a_setting_in_the_wrong_scope_is_told_its_scopes():
+    for text, scopes in MISPLACED:
+        code, _, err = check('root = "{root}"\n' + text)
+        line = 2 + text.count("\n")
+        assert code == 2 and f"check.conf:{line}: " in err and \
+               f"; it is allowed {scopes}; accepted here: " in err, (text, err)
 
 
 def included(main, files):
@@ -377,7 +396,9 @@ def t_a_fault_is_told_where_it_was_made():
          "never closed"),
         ('root = "{root}" include("a.conf")', {"a.conf": "\n /* x"}, "a.conf:2: ", "never closed"),
         ('\ninclude("none.conf")', {}, "main.conf:2: ", "No such file"),
-        ('\ninclude("a.conf")', {"a.conf/x": ""}, "a.conf: ", "Is a directory"),
+        ('\ninclude("a.conf")', {"a.conf/x": ""}, "main.conf:2: ", 'a.conf": Is a directory; '),
+        ('include("a.conf")', {"a.conf": '\n\ninclude("b/*")', "b/c/x": ""}, "a.conf:3: ",
+         'b/c": Is a directory; '),
         ('\ninclude("main.conf")', {}, "main.conf:2: ", "files that do not include themselves"),
         ('\ninclude("a.conf")', {"a.conf": "root = a\0b"}, "a.conf:1: ", "zero byte"),
     )
