@@ -4,6 +4,9 @@
 
 No load, no privilege: what tools/bench makes of given numbers.
 """
+import argparse
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -67,6 +70,52 @@ def t_capacity_has_no_figure_where_something_else_is_the_limit():
                           ({"stolen": 0.2}, bottleneck.OTHERS)):
         got = exp.own_limit({**full, **change})
         assert got[0] == whose and bottleneck.refused(whose) and "%" in got[1], (change, got)
+    assert "100% of their time" in exp.own_limit({**full, "others_share": 4.02})[1]
+
+
+def t_on_a_busy_machine_a_figure_is_marked():
+    exp = capacity.Capacity(options("capacity", "--rows", "1k", "--busy-machine"))
+    for change in {}, {"others_share": 0.2}, {"stolen": 0.2}:
+        sample = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0,
+                  **change}
+        assert exp.own_limit(sample)[0] == bottleneck.SERVER
+        assert sample["disturbed"] == bool(change), sample
+    entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER), "floor": (1e6, bottleneck.SERVER)})
+    entry["summary"][0]["disturbed"] = entry["summary"][0]["valid"]
+    both = {**record(), "experiments": [{**entry, "samples": [{"point": None}]}]}
+    for text in terminal.table(entry), terminal.markdown(both):
+        assert "~500k/s" in text and "1M/s" in text and "~1M/s" not in text, text
+        assert "~ other programs took a part of these CPUs" in text, text
+    rows = terminal.plain(both)["experiments"]["capacity"]["points"]["1 KiB"]
+    assert rows["toboggan"]["disturbed"] and "disturbed" not in rows["floor"], rows
+
+
+def t_a_refused_rate_is_not_on_the_progress_lines():
+    run = engine.Run.__new__(engine.Run)
+    run.taken, run.total, run.started = 0, 2, 0.0
+    run.opts = argparse.Namespace(repeats=1)
+    exp = capacity.Capacity(options("capacity", "--rows", "1k"))
+    sample = engine.Sample(point=1024, server="x", repeat=0, rate=12345.0, server_share=0.99,
+                           core_ns=None, disturbed=False, invalid=None,
+                           limit=bottleneck.OTHERS, limit_why="70% of their time",
+                           refused=bottleneck.refused(bottleneck.OTHERS))
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        run.progress(exp, exp.points[0], sample)
+        run.progress(exp, exp.points[0], {**sample, "limit": bottleneck.SERVER, "refused": None})
+    refused_, good = err.getvalue().splitlines()
+    assert "NO FIGURE: other programs" in refused_ and "70% of their time" in refused_, refused_
+    assert "12,345" not in refused_ and "12,345/s" in good, err.getvalue()
+
+
+def t_a_header_line_is_a_field():
+    opts = options("capacity", "--header", "Cookie: a=b", "--header", "X-Y:")
+    assert opts.header == [("Cookie", "a=b"), ("X-Y", "")], opts.header
+    for line in "foo", "a b: c", ": c", "a: b\r\nc: d", "":
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+            options("capacity", "--header", line)
+        assert "--header: " in err.getvalue() and "want NAME: VALUE" in err.getvalue(), line
 
 
 def t_a_floor_that_the_client_cannot_fill_is_a_bound():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import bottleneck
 import fileset as files
 import lists
-from option_types import not_negative, whole
+from option_types import field_line, not_negative, whole
 from engine import Check
 from experiment import Experiment, Point, make
 from loads import Loop
@@ -83,7 +83,7 @@ class FullCore(Experiment):
     @staticmethod
     def asking(ap: argparse.ArgumentParser) -> None:
         """Options that change the requests."""
-        ap.add_argument("--header", action="append", default=[], metavar="LINE",
+        ap.add_argument("--header", action="append", default=[], metavar="LINE", type=field_line,
                         help="another field of each request, as a browser sends; can be repeated")
         ap.add_argument("--browser", action="store_true",
                         help="send the fields of a browser")
@@ -179,7 +179,7 @@ class FullCore(Experiment):
     # --- one sample
 
     def headers(self, server: Any, point: Any) -> list[tuple]:
-        ret = [tuple(line.split(": ", 1)) for line in self.opts.header if ": " in line]
+        ret = list(self.opts.header)
         if self.opts.browser:
             ret += files.BROWSER
         if point.kind == "304":
@@ -273,11 +273,15 @@ class FullCore(Experiment):
                           "requests; see toboggan stats")
 
     def own_limit(self, sample: Sample) -> tuple[str, str] | None:
-        if not self.opts.busy_machine:
-            if sample["others_share"] > OTHERS_MAX:
-                return bottleneck.OTHERS, f"{sample['others_share']:.0%} of it"
-            if sample["stolen"] > STOLEN_MAX:
-                return bottleneck.OTHERS, f"{sample['stolen']:.0%} stolen by the hypervisor"
+        if sample["others_share"] > OTHERS_MAX:
+            # a process that has waited for others has their time at once
+            by_others = f"{min(1, sample['others_share']):.0%} of their time"
+        else:
+            by_others = f"{sample['stolen']:.0%} stolen by the hypervisor" * \
+                (sample["stolen"] > STOLEN_MAX)
+        sample["disturbed"] = bool(by_others)
+        if by_others and not self.opts.busy_machine:
+            return bottleneck.OTHERS, by_others
         share = f"the server's core was {sample['server_share']:.0%} busy"
         if sample["server_share"] >= FULL:
             return bottleneck.SERVER, share

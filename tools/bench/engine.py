@@ -390,11 +390,12 @@ class Run:
         self.taken += 1
         spent = time.monotonic() - self.started
         left = spent / self.taken * (self.total - self.taken)
-        text = sample["invalid"] and f"NOT A FIGURE: {sample['invalid']}"
+        why = sample["invalid"] or sample["refused"] and \
+            f"{sample['refused']} ({sample['limit_why']})"
+        text = why and f"NO FIGURE: {why}"
         if not text:
-            text = exp.line({**sample, **sample.get("withheld", {})})
+            text = exp.line(sample)
             text += f"; {sample['limit']}" * bool(sample["limit"])
-            text += ", refused" * bool(sample["refused"])
             text += ", DISTURBED by other work" * sample["disturbed"]
         say(f"[{self.taken}/{self.total}, {left:,.0f} s left] {exp.name} {point.label} "
             f"{sample['server']} {sample['repeat'] + 1}/{self.opts.repeats}: {text}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Types of options for argparse: finite numbers in a range, or a message why not.
+"""Types of options for argparse: finite numbers in a range, and others, or a message why not.
 
 Each makes argparse end with 2 and a line that names the option.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from typing import Any, Callable
 
 
@@ -64,3 +65,10 @@ def wholes(low: int = 1, high: float | None = None) -> Callable[..., Any]:
 def positives(text: str) -> list:
     """'1,2.5' → [1.0, 2.5]: different ones, in their order."""
     return _different(positive, text)
+
+
+def field_line(text: str) -> tuple[str, str]:
+    """'Name: value' → (name, value), of RFC 9110 5."""
+    if m := re.fullmatch(r"([!#$%&'*+.^_`|~\w-]+):[ \t]*([\t -~]*?)[ \t]*", text, re.A):
+        return m[1], m[2]
+    raise argparse.ArgumentTypeError(f"{text}: want NAME: VALUE")

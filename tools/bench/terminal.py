@@ -33,6 +33,18 @@ def bound(row: Any, key: str) -> str:
     return "≥" * (key == "throughput" and AT_LEAST in row["limit"] and bool(row["figures"][key]))
 
 
+def disturbed(row: Any) -> bool:
+    """Whether every sample of a figure was."""
+    return bool(row["disturbed"]) and row["disturbed"] == row["valid"]
+
+
+def marks(entry: dict) -> list[str]:
+    """What the marks beside its figures mean."""
+    return ["~ other programs took a part of these CPUs"] * \
+        any(map(disturbed, entry["summary"])) + \
+        [BOUND] * any(AT_LEAST in r["limit"] for r in entry["summary"])
+
+
 def ratio(r: Any) -> str:
     """A ratio with its interval, short."""
     if not r or r.get("ratio") is None:
@@ -55,8 +67,7 @@ def block(entry: dict, figure: Any, reasons: list[str]) -> list[list]:
             row = rows.get((point["x"], name))
             value = row and row["figures"].get(key)
             if value:
-                mark = "~" * (row["disturbed"] == row["valid"]) + \
-                    bound(row, key)
+                mark = "~" * disturbed(row) + bound(row, key)
                 cells.append(mark + human(value["median"], unit))
                 continue
             why = why_not(entry, point["x"], name, row)
@@ -92,11 +103,7 @@ def table(entry: dict) -> str:
              if any(r["figures"].get(f[0]) for r in entry["summary"])]
     for figure in (shown or entry["figures"][:1])[:FIGURES]:
         out.append(aligned(block(entry, figure, reasons)))
-    notes = [f"[{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)]
-    if any(r["disturbed"] and r["disturbed"] == r["valid"] for r in entry["summary"]):
-        notes.append("~ other programs took a part of these CPUs")
-    if any(AT_LEAST in r["limit"] for r in entry["summary"]):
-        notes.append(BOUND)
+    notes = [f"[{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)] + marks(entry)
     if notes:
         out.append("\n".join(notes))
     lines = entry.get("last_lines") or list(derived(entry))
@@ -119,6 +126,8 @@ def plain(record: dict) -> dict:
             why = why_not(entry, row["point"], row["server"], row)
             if AT_LEAST in row["limit"]:
                 one["at_least"] = True
+            if disturbed(row):
+                one["disturbed"] = True
             if why:
                 one["no_figure"] = why
             points.setdefault(labels[row["point"]], {})[row["server"]] = one
@@ -148,7 +157,7 @@ def markdown(record: dict) -> str:
         out += [" | ".join(["", *row, ""]).strip() for row in rows]
         out += ["", *(f"- {line}" for line in entry.get("last_lines") or derived(entry)),
                 *(f"- [{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)),
-                *[f"- {BOUND}"] * any(AT_LEAST in r["limit"] for r in entry["summary"]), ""]
+                *(f"- {mark}" for mark in marks(entry)), ""]
     m = record["machine"]
     servers = ", ".join(" ".join(one) for one in record["servers"].items())
     virtual = "virtual, " * m["virtual"]
