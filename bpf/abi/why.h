@@ -26,7 +26,7 @@
 	X(GIVE_LATE,	"connection not given back: a segment came meanwhile") \
 	X(FIN,		"connection closed at the packet, or its end acknowledged") \
 	X(CHALLENGE,	"segment out of window, answered with an acknowledgement") \
-	X(DROPPED,	"segment of wire's connection that comes too early or is not sound, dropped") \
+	X(DROPPED,	"segment of a connection of wire that arrives too early or is invalid, dropped") \
 	X(EGRESS,	"segment of the socket, numbers translated") \
 	X(OWN,		"wire's own reply on its way out") \
 	X(OFF,		"draining or switched off") \

@@ -188,7 +188,7 @@ static __always_inline enum tbg_ack tbg_on_ack(struct __sk_buff *skb, struct tbg
 	if (f->state == TBG_TCB_LAST_ACK && p->ack == tbg_tcb_next(f))
 		ret = TBG_ACK_OVER;
 	bpf_spin_unlock(&f->lock);
-	/* the daemon still waits for the longer timeout of before */
+	/* the daemon still waits for the previous, longer timeout */
 	if (sooner)
 		tbg_due(key);
 	return ret;

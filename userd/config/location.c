@@ -25,7 +25,7 @@ bool tbg_root_set(struct tbg_target *t, const char *v)
 	int nr = *v ? tbg_sites_root(t->sites, v) : -ENOENT;
 
 	t->why = nr == -E2BIG ? "more than " TBG_STRING(TBG_SITES_ROOTS) " different roots, or "
-				TBG_STRING(TBG_ROOTS_MAX) " with those of before that are in use" :
+				TBG_STRING(TBG_ROOTS_MAX) " with previous ones that are still in use" :
 		 nr < 0 ? strerror(-nr) : "";
 	if (nr < 0)
 		return false;
@@ -269,7 +269,7 @@ static int pool_said(struct tbg_build *m, const struct tbg_scope *scope,
 	*ret_kind = cgi ? TBG_POOL_CGI : module ? TBG_POOL_MODULE : 0;
 	if (!!upstream + !!cgi + !!module < 2)
 		return 0;
-	return tbg_build_wrong(m, (*ret)->line, "%.100s: several of upstream, cgi and module; expected one of them",
+	return tbg_build_wrong(m, (*ret)->line, "%.100s: upstream, cgi and module are mutually exclusive in one scope; expected one of them",
 				tbg_scope_name(scope));
 }
 
@@ -315,7 +315,7 @@ static int location_handler(struct tbg_build *m, struct tbg_target *t,
 		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": no root; expected root = \"a folder\" around it, or script-root = \"/a/path\" in the upstream",
 					l->upstream->name);
 	if (root && !tbg_protocol_needs_root(l->upstream->settings.protocol))
-		return tbg_build_wrong(m, said->line, "upstream: not together with a root; expected one of them");
+		return tbg_build_wrong(m, said->line, "root and upstream are mutually exclusive in one scope; expected one of them");
 	return 0;
 }
 

@@ -440,7 +440,7 @@ static json_t *why_answer(struct tbg_server *s, const json_t *req)
 	json_t *ret = NULL;
 
 	if (hex && (url || accept))
-		return tbg_command_error("request: not together with url or accept_encoding");
+		return tbg_command_error("request: excludes url and accept_encoding");
 	if (hex && request_take(&r, hex))
 		return tbg_command_error("request: expected bytes as pairs of hexadecimal digits");
 	if (client && client_take(&r, client))

@@ -227,7 +227,7 @@ static void detail_missing(const struct tbg_server *s, const struct tbg_why_path
 	else if (f->found)
 		VERDICT(ret, MISS, "in the daemon's cache alone: no room in the kernel's index");
 	else if (tbg_location_find(p->site, p->path, p->len)->handler != TBG_HANDLER_FILES)
-		VERDICT(ret, MISS, "an upstream answers, and nothing is stored of it; the next GET stores it, if it may be");
+		VERDICT(ret, MISS, "an upstream answers, and no response of it is stored; the next GET stores one, if it may");
 	else if (f->encoding)
 		VERDICT(ret, MISS, "the %s variant was not asked for since the file last changed; the next GET makes it",
 			tbg_encoding_name(f->encoding));

@@ -33,7 +33,7 @@ static void folder_wait(int fd, const char *dir)
 {
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; i++) {
 		if (i == LOCK_MS / 10) {
-			tbg_warn("toboggand: somebody keeps %s locked; starting without the lock",
+			tbg_warn("toboggand: another process keeps %s locked; starting without the lock",
 				dir);
 			return;
 		}

@@ -16,8 +16,8 @@
 	X(CLOSE, "connection closes", "descriptor") \
 	X(TRANSFER, "transfer begins", "descriptor") \
 	X(PHASE, "transfer enters a phase", "enum tbg_transfer_phase") \
-	X(SEND, "request goes out to a server", "attempt") \
-	X(HEAD, "head of a response has come", "status") \
+	X(SEND, "request is sent to a server", "attempt") \
+	X(HEAD, "head of a response has arrived", "status") \
 	X(DELIVER, "answer begins", "status") \
 	X(FAIL, "fetch fails", "status") \
 	X(LAND, "fetch ends", "status")

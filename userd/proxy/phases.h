@@ -27,15 +27,15 @@
 /* The request, as it arrives from the client. */
 #define TBG_UPLOAD_PHASE_LIST(X) \
 	X(HEAD,    "its head is being read",              TO(BODY) | TO(OFFER) | TO(END)) \
-	X(BODY,    "more of its body comes",              TO(END)) \
+	X(BODY,    "more of its body arrives",            TO(END)) \
 	X(OFFER,   "it offers another protocol",          TO(TUNNEL) | TO(END)) \
 	X(TUNNEL,  "the bytes of a tunnel come",          TO(END)) \
-	X(END,     "no more of it comes",                 0)
+	X(END,     "no more of it arrives",               0)
 
 /* The request, as it is sent to the current server. The next server begins with HEAD again. */
 #define TBG_SENDING_PHASE_LIST(X) \
 	X(HEAD,    "its head is to be sent",              TO(BODY) | TO(LAST)) \
-	X(BODY,    "its body is sent as it comes",        TO(LAST) | TO(CUT) | TO(FAILED) | TO(HEAD)) \
+	X(BODY,    "its body is sent as it arrives",      TO(LAST) | TO(CUT) | TO(FAILED) | TO(HEAD)) \
 	X(LAST,    "its last bytes are being sent",       TO(SENT) | TO(CUT) | TO(HEAD)) \
 	X(SENT,    "all of it is sent",                   TO(HEAD)) \
 	X(CUT,     "the server takes no more of it",      TO(HEAD)) \

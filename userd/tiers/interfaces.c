@@ -115,7 +115,7 @@ static void xdp_attach_again(struct tbg_interfaces *f, unsigned int nr)
 	xdp_detach(f, nr);
 	xdp_attach(f, nr);
 	if (f->xdp_fd[nr] >= 0)
-		tbg_warn("toboggand: wire: its XDP program on %s was removed by somebody; attached again",
+		tbg_warn("toboggand: wire: its XDP program on %s was removed by another program; attached again",
 			f->at[nr].name);
 }
 
@@ -393,7 +393,7 @@ static void attach_again(struct tbg_interfaces *f)
 
 		if (did > 0) {
 			iface_how(f, nr);
-			tbg_warn("toboggand: wire: its programs on %s were removed by somebody; attached again (%s)",
+			tbg_warn("toboggand: wire: its programs on %s were removed by another program; attached again (%s)",
 				i->name, i->how);
 		} else if (did == -ENODEV) {	/* since forget_off() */
 			iface_gone(i, &f->attached[nr]);
@@ -401,7 +401,7 @@ static void attach_again(struct tbg_interfaces *f)
 			xdp_detach(f, nr);
 		} else if (did < 0) {
 			iface_off(i, did);
-			tbg_report("toboggand: wire: its programs on %s were removed by somebody, and cannot be attached again: %s; trying on",
+			tbg_report("toboggand: wire: its programs on %s were removed by another program, and cannot be attached again: %s; trying again",
 				i->name, attach_why(did));
 			/* no answers without the translating programs */
 			xdp_detach(f, nr);

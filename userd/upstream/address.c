@@ -116,7 +116,7 @@ static bool found_take(struct name *n, const struct found *f)
 	n->known = true;
 	n->err = atomic_load(&f->done) ? f->err : EAI_AGAIN;
 	if (n->err && n->said != n->err && n->nr)
-		tbg_warn("toboggand: server name \"%s\": %s; its addresses of before stay in use",
+		tbg_warn("toboggand: server name \"%s\": %s; keeping its previous addresses",
 			 n->host, gai_strerror(n->err));
 	else if (n->err && n->said != n->err)
 		tbg_warn("toboggand: server name \"%s\": %s; it is looked up again every %u s, until then requests that only it can answer get 502",

@@ -96,7 +96,7 @@ def t_another_tool_takes_no_program_off():
                 r = c.get("/a")
                 assert (r.tier, r.body) == ("wire", BODY), r.head
         talk.ask(d, "status")
-        assert not any("removed by somebody" in line for line in d.lines), d.lines
+        assert not any("removed by another program" in line for line in d.lines), d.lines
 
 
 def t_link_that_is_detached_is_made_again():

@@ -76,7 +76,7 @@ def t_state_is_what_it_waits_for():
             until(d, c, "head")
             c.send(b"TP/1.1\r\nHost: test\r\n\r\n")
             until(d, c, "upstream")
-            want = {"phase": "receives the response", "upload": "no more of it comes",
+            want = {"phase": "receives the response", "upload": "no more of it arrives",
                     "sending": "all of it is sent", "answer": "an answer on its way"}
             client.until(lambda: row(d, c).items() >= want.items(), f"never {want}: {rows(d)}")
             phase, upload, sending, answer = want.values()
@@ -88,8 +88,8 @@ def t_phases_are_those_of_a_request_whose_body_still_comes():
     with origin.Origin() as o, daemon.Daemon("--upstream", o.url, *daemon.USER) as d, \
             client.Client(d.address) as c:
         c.send(b"POST /f HTTP/1.1\r\nHost: test\r\nContent-Length: 100000\r\n\r\nfirst")
-        want = {"phase": "waits for the head of a response", "upload": "more of its body comes",
-                "sending": "its body is sent as it comes", "answer": "no answer yet"}
+        want = {"phase": "waits for the head of a response", "upload": "more of its body arrives",
+                "sending": "its body is sent as it arrives", "answer": "no answer yet"}
         client.until(lambda: row(d, c).items() >= want.items(), f"never {want}: {rows(d)}")
 
 

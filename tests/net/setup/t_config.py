@@ -130,7 +130,7 @@ BAD = (
     ('root = "{root}"\nlocation /a {\n upstream = "b c"\n}', 3,
      ("upstream", '"b c"', "the name of an upstream")),
     ('root = "{root}"\nlocation /a {\n upstream = unix:/x\n root = "{root}" }', 3,
-     ("upstream", "root", "one of them")),
+     ("root and upstream are mutually exclusive in one scope", "one of them")),
     ('root = "{root}"\n\nupstream a {\n}', 3, ("upstream", '"a"', "no server", "expected server")),
     ('root = "{root}"\nupstream "a b" {\n server = unix:/x }', 2,
      ("upstream", '"a b"', "a name of letters")),
