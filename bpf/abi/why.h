@@ -44,7 +44,7 @@
 	X(PIPELINED,	"more than one request in the segment") \
 	X(GRAMMAR,	"request outside the fast grammar") \
 	X(METHOD,	"method other than GET and HEAD") \
-	X(VERSION,	"not HTTP/1.1") \
+	X(VERSION,	"HTTP version that this tier does not answer") \
 	X(PATH,		"path not canonical or too long") \
 	X(FIELD,	"header field that only the daemon handles") \
 	X(HOST,		"host that only the daemon knows the site of") \

@@ -81,7 +81,8 @@ static int workers_make(struct tbg_server *s)
 		if (s->workers[i].wake_fd < 0)
 			return -1;
 	}
-	tbg_traces_dump_at_crash(&s->workers->trace, s->workers_nr, sizeof(*s->workers));
+	tbg_traces_dump_at_crash(&s->workers->trace, s->workers_nr, sizeof(*s->workers),
+				 tbg_transfer_phase_text);
 	return 0;
 }
 

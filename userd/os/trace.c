@@ -15,6 +15,7 @@ static struct {
 	const char *rings;
 	unsigned int nr;
 	size_t next;
+	const char *(*phase_text)(uint32_t phase);
 } dumped;
 
 /* A line that is composed without stdio. */
@@ -75,10 +76,12 @@ static void event_dump(const struct tbg_traced *e, unsigned int worker, int fd)
 	number_put(&l, e->subject, 16);
 	text_put(&l, ": ");
 	text_put(&l, texts[e->kind]);
-	text_put(&l, ", ");
-	text_put(&l, values[e->kind]);
-	text_put(&l, " ");
-	number_put(&l, e->value, 10);
+	text_put(&l, values[e->kind] ? ", " : ": ");
+	text_put(&l, values[e->kind] ?: dumped.phase_text(e->value));
+	if (values[e->kind]) {
+		text_put(&l, " ");
+		number_put(&l, e->value, 10);
+	}
 	line_end(&l, fd);
 }
 
@@ -122,10 +125,11 @@ static void handle(void)
 #endif
 
 void tbg_traces_dump_at_crash(const struct tbg_trace *rings, unsigned int nr,
-			      size_t ring_next)
+			      size_t ring_next, const char *(*phase_text)(uint32_t phase))
 {
 	dumped.rings = (const char *)rings;
 	dumped.nr = nr;
 	dumped.next = ring_next;
+	dumped.phase_text = phase_text;
 	handle();
 }

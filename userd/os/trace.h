@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(kind, text, meaning of its value) */
+/* X(kind, text, meaning of its value; NULL: a phase) */
 #define TBG_TRACE_LIST(X) \
 	X(ACCEPT, "connection begins", "descriptor") \
 	X(CLOSE, "connection closes", "descriptor") \
 	X(TRANSFER, "transfer begins", "descriptor") \
-	X(PHASE, "transfer enters a phase", "enum tbg_transfer_phase") \
+	X(PHASE, "transfer enters a phase", NULL) \
 	X(SEND, "request is sent to a server", "attempt") \
 	X(HEAD, "head of a response has arrived", "status") \
 	X(DELIVER, "answer begins", "status") \
@@ -50,11 +50,12 @@ static inline void tbg_trace_note(struct tbg_trace *r, uint64_t ns,
 
 /*
  * Makes a fatal signal print rings[nr] to stderr before the process dies. ring_next:
- * bytes from one ring to the next. Without effect in builds with sanitizers, which
+ * bytes from one ring to the next. phase_text: of any number. Without effect in builds
+ * with sanitizers, which
  * report such signals themselves.
  */
 void tbg_traces_dump_at_crash(const struct tbg_trace *rings, unsigned int nr,
-			      size_t ring_next);
+			      size_t ring_next, const char *(*phase_text)(uint32_t phase));
 
 /* Prints the rings; used by tests. */
 void tbg_traces_dump(int fd);

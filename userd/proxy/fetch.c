@@ -72,7 +72,7 @@ enum tbg_transfer_phase tbg_fetch_fail(struct tbg_transfer *x, unsigned int stat
 	if (!tbg_transfer_fetches(x))
 		return x->phase;
 	tbg_trace_note(&x->w->trace, x->w->now_ns, TBG_TRACE_FAIL, x, status);
-	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u servers tried; it %s; of the request, %s, %s; of the answer, %s",
+	tbg_debug("upstream %s: %.*s %.*s: %u after %llu ms, %u attempts; it %s; of the request, %s, %s; of the answer, %s",
 		  x->upstream->name, (int)x->method.len, x->method.text, (int)x->target.len,
 		  x->target.text, status,
 		  (unsigned long long)(x->w->now_ns - x->start_ns) / 1000000, x->tries,

@@ -59,9 +59,9 @@ void tbg_delivery_enter(struct tbg_transfer *x, enum tbg_delivery_phase next)
 	x->delivery = next;
 }
 
-const char *tbg_transfer_phase_text(enum tbg_transfer_phase phase)
+const char *tbg_transfer_phase_text(uint32_t phase)
 {
-	return transfers[phase].text;
+	return phase < sizeof(transfers) / sizeof(*transfers) ? transfers[phase].text : "?";
 }
 
 const char *tbg_upload_phase_text(enum tbg_upload_phase phase)

@@ -11,6 +11,8 @@
 #ifndef TBG_USERD_PROXY_PHASES_H
 #define TBG_USERD_PROXY_PHASES_H
 
+#include <stdint.h>
+
 /* X(name, text, phases that may follow) */
 #define TBG_TRANSFER_PHASE_LIST(X) \
 	X(BEGIN,   "begins",                              TO(BODY) | TO(WAIT) | TO(CONNECT) | TO(DONE)) \
@@ -79,7 +81,8 @@ void tbg_upload_enter(struct tbg_transfer *x, enum tbg_upload_phase next);
 void tbg_sending_enter(struct tbg_transfer *x, enum tbg_sending_phase next);
 void tbg_delivery_enter(struct tbg_transfer *x, enum tbg_delivery_phase next);
 
-const char *tbg_transfer_phase_text(enum tbg_transfer_phase phase);
+/* "?": there is no such phase. */
+const char *tbg_transfer_phase_text(uint32_t phase);
 const char *tbg_upload_phase_text(enum tbg_upload_phase phase);
 const char *tbg_sending_phase_text(enum tbg_sending_phase phase);
 const char *tbg_delivery_phase_text(enum tbg_delivery_phase phase);
