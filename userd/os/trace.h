@@ -51,8 +51,7 @@ static inline void tbg_trace_note(struct tbg_trace *r, uint64_t ns,
 /*
  * Makes a fatal signal print rings[nr] to stderr before the process dies. ring_next:
  * bytes from one ring to the next. phase_text: of any number. Without effect in builds
- * with sanitizers, which
- * report such signals themselves.
+ * with sanitizers, which report such signals themselves.
  */
 void tbg_traces_dump_at_crash(const struct tbg_trace *rings, unsigned int nr,
 			      size_t ring_next, const char *(*phase_text)(uint32_t phase));
