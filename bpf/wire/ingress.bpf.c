@@ -62,7 +62,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
-		if (!tbg_way_fits(skb, p))
+		if (!tbg_way_back(skb, p))
 			return TBG_WHY_IFACE;
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || tbg_crowd_full(key))
 			return TBG_WHY_NO_FLOW;
@@ -74,7 +74,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		break;
 	case TBG_FOUND_LISTENER:
 		why = tbg_cookie_read(skb, s, key, &a);
-		if (!why && !tbg_way_fits(skb, p))
+		if (!why && !tbg_way_back(skb, p))
 			why = TBG_WHY_IFACE;
 		if (why)
 			return why;

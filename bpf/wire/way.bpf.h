@@ -19,8 +19,11 @@ static __always_inline struct tbg_way *tbg_way_to(const __u32 address[4])
 	return bpf_map_lookup_elem(&tbg_ways, &key);
 }
 
-/* Returns 1 if both hold, as far as the daemon knows the routes. */
-__attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
+/*
+ * Returns 1 if the route to the client leads there, as far as the daemon knows the
+ * routes. For the ACK of a handshake: its SYN was sent to an address of this host.
+ */
+__attribute__((noinline)) int tbg_way_back(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
 	struct tbg_way *way;
@@ -28,9 +31,6 @@ __attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct t
 
 	if (!p || !tbg_sockets)
 		return 1;
-	way = tbg_way_to(p->key.local);
-	if (!way || way->ifindex[0] != TBG_LO)
-		return 0;
 	tag = tbg_vlans(skb, p);
 	way = tbg_way_to(p->key.remote);
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
@@ -47,6 +47,17 @@ __attribute__((noinline)) int tbg_way_fits(struct __sk_buff *skb, const struct t
 			return 1;
 	}
 	return 0;
+}
+
+/* Returns whether both hold. */
+static __always_inline bool tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	struct tbg_way *way;
+
+	if (!tbg_sockets)
+		return true;
+	way = tbg_way_to(p->key.local);
+	return way && way->ifindex[0] == TBG_LO && tbg_way_back(skb, p);
 }
 
 /* Checks that again if routes have changed since. */
