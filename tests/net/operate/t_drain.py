@@ -116,12 +116,12 @@ def t_a_client_that_stays_is_waited_for_no_longer_than_is_allowed():
     and after 10 s without one. Which of two daemons ends first tells.
     """
     body = b"body"
-    with serving(8084, body, "--drain-timeout", "1s") as soon, serving(8085, body) as late, \
+    with serving(8084, body, "--drain-timeout", "400ms") as soon, serving(8085, body) as late, \
             asking(8084, 65536) as a, asking(8085, 65536) as b:
         for c in (a, b):
             assert c.response().body == body
-        late.process.send_signal(signal.SIGTERM)
         soon.process.send_signal(signal.SIGTERM)
+        late.process.send_signal(signal.SIGTERM)
         assert soon.process.wait(daemon.STOP_S) == 0, soon.lines
         assert late.process.poll() is None, "and the other one waits for its client"
         late.process.send_signal(signal.SIGTERM)
