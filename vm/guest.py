@@ -149,6 +149,7 @@ def new_folder(build: str, name: str) -> str:
 
 
 def die_with_us() -> None:
+    """For a child in a session of its own: signals to our group are for us to handle."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -271,7 +272,7 @@ class Guest:
                 daemon, f"{self.sockets}/root", root, *binds]
         with open(self.path("virtiofsd"), "wb") as log, \
              subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                              preexec_fn=die_with_us) as proc:
+                              start_new_session=True, preexec_fn=die_with_us) as proc:
             try:
                 while not os.path.exists(f"{self.sockets}/root"):
                     if proc.poll() is not None:
@@ -300,7 +301,7 @@ class Guest:
         with tempfile.TemporaryDirectory(prefix="tbg-vm.") as self.sockets, \
              open(self.path("qemu"), "wb") as log, self.served_root(), \
              subprocess.Popen(self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                              preexec_fn=die_with_us) as proc:
+                              start_new_session=True, preexec_fn=die_with_us) as proc:
             try:
                 self.wait(proc, watch)
             finally:

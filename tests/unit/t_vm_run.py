@@ -134,17 +134,17 @@ def t_a_guest_that_shows_nothing_new_is_given_up_and_tried_once_more():
 
 
 def t_a_run_that_is_ended_has_results():
-    """Of the guest that ran, and of one that had not begun."""
+    """By a signal to its whole group, as `timeout` and pipelines send it."""
     for number in (signal.SIGTERM, signal.SIGINT):
         with tempfile.TemporaryDirectory() as d:
             mute_qemu(d)
             with subprocess.Popen([VM_RUN, "--build", d, *fake_kernel(d), "--junit", f"{d}/x.xml",
                                    "--json", "bpf"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   env={**os.environ, "PATH": f"{d}/bin:{os.environ['PATH']}"},
-                                  text=True) as run:
+                                  text=True, start_new_session=True) as run:
                 try:
                     client.until(lambda: os.path.exists(f"{d}/boots"))
-                    run.send_signal(number)
+                    os.killpg(run.pid, number)
                     out, err = run.communicate(timeout=30)
                 finally:
                     run.kill()
