@@ -405,10 +405,9 @@ def t_load_keeps_a_connection_no_longer_than_the_server():
                                  (0, b"Connection: Keep-Alive\r\n", True)):
         with origin.Origin() as o:
             o.on("/", b"HTTP/1.%d 200 OK\r\n%bContent-Length: 1\r\n\r\nx" % (version, field))
-            got = run_load(f"127.0.0.1:{o.port}")
-        # the last one may not be answered in time by a busy machine
-        assert got["requests"] > 2 and set(got["kinds"]) <= {"timeout"} and got["errors"] < 2, \
-               (version, field, got)
+            # 1 s, half of it, is the limit for an answer: for a busy machine
+            got = run_load(f"127.0.0.1:{o.port}", "--seconds", "2")
+        assert got["requests"] > 2 and not got["errors"], (version, field, got)
         assert (got["connects"] < 2) == kept, (version, field, got)
 
 
