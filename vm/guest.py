@@ -55,11 +55,8 @@ BOOT_SILENCE_S = 240            # and the maximum between two lines of its conso
 SILENCE_S = 240                 # PID 1 reports every five seconds
 POLL_S = 0.2
 STACKS_S = 20                   # time for a hanging guest to print its stacks
-
-
-# The name of the signal that ends all guests, from a handler of whoever started them.
+# "SIGTERM" or "SIGINT" after the handler of vm/run: all guests end.
 ended_by = ""
-
 
 VIRTIOFSD = ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")
 SERVE = """set -e

@@ -19,6 +19,14 @@ CONFIG = "# Linux/x86 6.1.192 Kernel Configuration\n" \
          "CONFIG_SMP=y\nCONFIG_PREEMPT_DYNAMIC=y\nCONFIG_DEBUG_INFO_BTF=y\n"
 
 
+def write(path: str, data: str | bytes) -> str:
+    """Make a file, and its folder; its path."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as f:
+        f.write(data.encode() if isinstance(data, str) else data)
+    return path
+
+
 def bzimage(path: str, release: str = RELEASE, version: str = VERSION) -> str:
     """Make a file with the boot header of an x86 kernel, which cannot boot."""
     data = bytearray(1024) + f"{release} (someone@somewhere) {version}".encode() + bytes(2048)

@@ -29,6 +29,7 @@ import kernel                   # noqa: E402
 import ktap                     # noqa: E402
 import results                  # noqa: E402
 
+write = fakeboot.write
 VM_RUN = os.path.join(fakeboot.REPO, "vm", "run")
 
 
@@ -40,13 +41,6 @@ def refused(says, fn, *args, error=kernel.KernelError):
             assert words in str(e), e
         return
     raise AssertionError(f"{fn.__name__} did what it cannot")
-
-
-def write(path, data):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb" if isinstance(data, bytes) else "w") as f:
-        f.write(data)
-    return path
 
 
 def t_an_image_says_which_kernel_it_is():

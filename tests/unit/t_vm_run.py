@@ -20,14 +20,8 @@ import fakeboot                 # noqa: E402
 import kernel                   # noqa: E402
 import ktap                     # noqa: E402
 
+write = fakeboot.write
 VM_RUN = os.path.join(fakeboot.REPO, "vm", "run")
-
-
-def write(path, data):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(data)
-    return path
 
 
 def program(path, text):
@@ -45,7 +39,7 @@ def fake_kernel(path):
 
 
 def with_a_small_disk(size, path, *words):
-    """(exit code, stderr) of vm/run whose build folder is a file system of its own.
+    """Run vm/run with a small file system as its build folder; (exit code, stderr).
 
     path: a folder for what it is given; its guest/ is the build's, too.
     """
@@ -81,7 +75,7 @@ def t_a_build_folder_that_cannot_be_made_is_named():
                                   env=env, capture_output=True, text=True, check=False)
             assert done.returncode == (128 if words[0] == "run" else 1), done
             assert f"{where}: Not a directory; give another build folder" in done.stderr, done
-        # what is not below it has no such advice
+        # a path elsewhere gets no such advice
         fault = FileNotFoundError(2, "No such file or directory", f"{d}/none")
         assert kernel.refusal(fault, where) == f"{d}/none: No such file or directory"
 
@@ -102,7 +96,7 @@ exec sleep 600
 
 
 def mute_qemu(path):
-    """A QEMU whose guest prints one line and then no more; path/boots has a line a boot."""
+    """Make a QEMU that prints one line for its guest; each boot adds a line to path/boots."""
     program(f"{path}/guest/init", "")
     program(f"{path}/guest/tsc", "echo 2600000\n")
     program(f"{path}/bin/qemu-system-x86_64", f"""

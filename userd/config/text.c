@@ -281,7 +281,7 @@ static int glob_stops(const char *path, int err)
 	return err != ENOENT && err != ENOTDIR;
 }
 
-/* What is wrong with the file as a whole is reported where it is included. */
+/* A fault of an included file as a whole is reported at the line of its include. */
 static bool included_add(struct assembly *a, const char *path, unsigned int line,
 			 unsigned int depth)
 {

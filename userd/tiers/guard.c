@@ -81,7 +81,7 @@ bool tbg_guard_keep(struct tbg_guard *g)
 	if (!is_attached(g)) {
 		ret = !attach(g);
 		if (ret)
-			tbg_warn("toboggand: wire: its guard was removed from the daemon's cgroup by somebody; attached again");
+			tbg_warn("toboggand: wire: its guard was removed from the daemon's cgroup by another program; attached again");
 	}
 	tbg_privilege_lower();
 	return ret;

@@ -513,7 +513,7 @@ static void held_look(const struct tbg_interfaces *f, char ret[TBG_HELD_LEN])
 	bool on = false;
 
 	snprintf(ret, TBG_HELD_LEN, "%s", f->unguarded ?
-		 "somebody has removed its guard from the daemon's cgroup, and it cannot be attached again" :
+		 "another program has removed its guard from the daemon's cgroup, and it cannot be attached again" :
 		 f->ipsec);
 	if (ret[0])
 		return;

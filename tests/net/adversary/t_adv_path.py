@@ -79,6 +79,16 @@ def t_fragmentation_needed_for_the_socket_s_segment():
         stage.play(script)
 
 
+def take_below(s, c, mtu):
+    """What has arrived, behind a path of that MTU: larger segments are lost, with an error."""
+    for seg in c.pending():
+        if seg.data and seg.len > mtu and seg.df:
+            c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
+            s.st.icmp_error(seg, mtu)
+        elif seg.data or seg.flags != ".":
+            c.send(flags=".")
+
+
 def t_fragmentation_needed_for_wire_s_reply():
     """It is larger than the path: it must get there, in whatever pieces."""
     def script(s):
@@ -93,12 +103,7 @@ def t_fragmentation_needed_for_wire_s_reply():
         s.st.icmp_error(lost, mtu)
         for _ in range(5):
             c.again(FULL, seq=at, ack=c.got)
-            for seg in c.pending():
-                if seg.data and seg.len > mtu and seg.df:
-                    c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
-                    s.st.icmp_error(seg, mtu)
-                elif seg.data or seg.flags != ".":
-                    c.send(flags=".")
+            take_below(s, c, mtu)
             if c.reset or c.whole(c.mask, "GET"):
                 break
             time.sleep(0.25)        # the client's timer
@@ -120,12 +125,7 @@ def t_path_for_which_the_reply_is_too_many_segments():
         at = c.at
         c.send(NINE)
         for _ in range(40):
-            for seg in c.pending():
-                if seg.data and seg.len > mtu and seg.df:
-                    c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
-                    s.st.icmp_error(seg, mtu)
-                elif seg.data or seg.flags != ".":
-                    c.send(flags=".")
+            take_below(s, c, mtu)
             assert not c.reset, "a reset"
             if c.whole(c.mask, "GET"):
                 break

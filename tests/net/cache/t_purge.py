@@ -271,7 +271,7 @@ def t_warm_leaves_what_others_than_files_answer():
 def t_warm_of_a_link_is_of_its_own_name():
     """Not of the name of the file that it leads to."""
     d = Made(text='root = "{root}/a"\n')
-    # before the start: a notice of a change would discard what is warmed at the same time
+    # before the start: when the daemon hears of a change, it discards what it has warmed
     d.write("a/index.en.html", b"english")
     index = os.path.join(d.root, "a/index.html")
     os.unlink(index)
