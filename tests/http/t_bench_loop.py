@@ -25,15 +25,17 @@ BODY = bytes(range(256)) * 4
 FILES = {"/a": BODY, "/b": b"b" * 3000, "/large": b"l" * 60000, "/empty": b""}
 
 SERVER = r'''
-import re, select, socket, socketserver, sys, threading
+import itertools, re, select, socket, socketserver, sys, threading
 FILES = {"/a": bytes(range(256)) * 4, "/b": b"b" * 3000, "/large": b"l" * 60000, "/empty": b""}
 fault, family, address, port = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-seen, lock = {}, threading.Lock()
+seen, lock, replies, taken = {}, threading.Lock(), itertools.count(1), itertools.count(1)
 
 class One(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
     def handle(self):
         nr = 0
+        if fault == "deaf" and next(taken) > 5:
+            threading.Event().wait()        # its connection is open, and nobody reads
         try:
             while True:
                 line = self.rfile.readline().decode()
@@ -61,6 +63,13 @@ class One(socketserver.StreamRequestHandler):
                     return
                 if fault == "closed" and nr > 3:
                     return
+                at = next(replies)
+                if fault == "hung" and at == 20:
+                    continue
+                if fault == "short" and at == 20:
+                    body = body[:-10]
+                if fault == "tenth" and at % 10 == 0:
+                    body = body[:-1] + b"?"
                 length = b"" if status[:3] == b"304" else b"Content-Length: %d\r\n" % len(body)
                 if fault == "length":
                     length = b"Content-Length: %d\r\n" % (len(body) + 1)
@@ -216,6 +225,25 @@ def t_a_length_that_is_another_is_seen():
     with server("length") as made:
         got = ask(made)
     assert got["kinds"]["length"] > 0, got
+
+
+def t_what_is_not_answered_is_seen_after_a_short_load():
+    """A reply that is missing, or not whole, once; a server that reads only some connections."""
+    for fault in ("hung", "short"):
+        with server(fault) as made:
+            got = ask(made, "--seconds", "0.2")
+        assert got["kinds"]["timeout"] == 1 and got["errors"] == 1 and got["opened"] == 8, got
+    with server("deaf") as made:
+        got = ask(made, "--seconds", "0.2")
+    assert got["opened"] == 5 and got["kinds"]["timeout"] == 3 and got["requests"] > 20, got
+
+
+def t_what_is_wrong_at_regular_intervals_is_seen():
+    """Every tenth reply is, and one of ten is a sample: never the same ones of all."""
+    for _ in range(2):
+        with server("tenth") as made:
+            got = ask(made)
+        assert 0 < got["kinds"]["body"] < got["verified"] / 2, got
 
 
 def t_what_is_lost_is_counted_and_sent_again():

@@ -240,29 +240,39 @@ def conf_of(kind, caches):
 
 def t_bad_input_is_said_and_no_figure():
     exp, sample = capacity.Capacity(options("capacity", "--rows", "1k")), {}
-    lab = types.SimpleNamespace(server_cpus={0}, client_cpus={1})
+    again = iter((5, 5, 5, 5, 25, 5, 5))     # segments that the server's kernel has sent again
+    lab = types.SimpleNamespace(server_cpus={0}, client_cpus={1},
+                                retransmitted=lambda _: next(again))
     run = types.SimpleNamespace(lab=lab, opts=types.SimpleNamespace(nofile=300))
     nginx = types.SimpleNamespace(tier=None)
     load = loads.Loop(256, "x.list")
     good = {"requests": 1000, "bytes": 1e6, "seconds": 1, "errors": 0, "statuses": 0, "kinds": {},
-            "opened": 256, "verified": 10, "gaps": 0, "segments": 1000,
+            "opened": 256, "verified": 10, "gaps": 0, "resent": 0, "segments": 1000,
             "idle": {"0": 0.0, "1": 0.5}, "stolen": {"0": 0.0}}
 
     def after(**change):
         sample.update(invalid=None, rate=1000)
         exp.after(run, exp.points[0], nginx, sample, {**good, **change})
 
+    exp.before(run, exp.points[0], nginx)
     after()
     assert engine.fault(load, good) is None and sample["server_share"] == 1.0
     # a link that drops; a client that looked at nothing
-    for change, text in (({"gaps": 20}, "the link lost segments"),
+    for change, text in (({"gaps": 20}, "the link lost segments: 2.0%"),
+                         ({"resent": 20}, "the link lost segments"),
+                         ({}, "the link lost segments"),
                          ({"verified": 0}, "not one reply was verified")):
         refused(lambda change=change: after(**change), text=text)
     # wrong bytes, statuses; connections that were not opened
     for change, text in (({"errors": 3, "kinds": {"body": 3}}, "body 3"),
                          ({"statuses": 2}, "2 wrong statuses"),
-                         ({"opened": 80}, "only 80 of 256 connections")):
+                         ({"opened": 80}, "only 80 of 256 connections had a reply")):
         assert text in engine.fault(load, {**good, **change}), change
+    # on connections of one request, too
+    assert "only 80" in engine.fault(loads.Loop(256, "x.list", calls=1), {**good, "opened": 80})
+    assert engine.fault(load, {**good, "errors": 1, "statuses": 1, "requests": 1,
+                               "kinds": {"body": 0, "reset": 1}}) == \
+        "1 error (reset 1) and 1 wrong status beside 1 good reply"
     # fewer descriptors than connections
     refused(engine.Run.check_descriptors, run, load, text="356 descriptors needed, 300 allowed")
     run.opts.nofile = 400

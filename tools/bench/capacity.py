@@ -36,7 +36,7 @@ FULL = 0.95                 # of the server's CPUs, from their idle time
 CLIENT_FULL = 0.9           # of the clients' CPUs, while the server's are not full
 OTHERS_MAX = 0.03           # of the server's CPUs that other programs may have taken
 STOLEN_MAX = 0.03           # by other virtual machines
-GAPS_MAX = 0.001            # share of segments that are missing when the next one arrives
+LOST_MAX = 0.001            # share of segments, as a gap shows them or their repetition
 CONNECTIONS = 256           # with fewer, each side waits for the batches of the other
 WAITING = 2                 # packets of a connection that may wait for a core
 MISSES = 4096               # files, nearly none of which is cached
@@ -78,6 +78,7 @@ class FullCore(Experiment):
     unable = "it cannot answer these requests"
     listed = ()                 # the user's rows instead of those of the points
     others = ()                 # [(name, options)] of further Toboggans
+    sent_again = 0              # segments of the server's TCP, before a load
     misses, old = 0, False      # per cent of requests that no kernel tier answers; HTTP/1.0
 
     @staticmethod
@@ -248,6 +249,9 @@ class FullCore(Experiment):
     def seconds(self, run: Run, point: Point) -> Any:
         return run.opts.seconds
 
+    def before(self, run: Run, point: Point, server: Server) -> None:
+        self.sent_again = run.lab.retransmitted(server)
+
     def after(self, run: Run, point: Any, server: Server, sample: Sample, got: dict) -> None:
         cpus = [str(cpu) for cpu in run.lab.server_cpus]
         sample["server_share"] = 1 - sum(got["idle"][cpu] for cpu in cpus) / len(cpus)
@@ -261,9 +265,11 @@ class FullCore(Experiment):
             return
         if not got["verified"]:
             raise Problem("not one reply was verified")
-        gaps = got["gaps"] / max(1, got["segments"])
-        if gaps > GAPS_MAX:
-            raise Problem(f"the link lost segments: {gaps:.1%} of them arrived after a gap")
+        again = run.lab.retransmitted(server) - self.sent_again
+        sample["lost"] = got["gaps"] + got["resent"] + again
+        lost = sample["lost"] / max(1, got["segments"])
+        if lost > LOST_MAX:
+            raise Problem(f"the link lost segments: {lost:.1%} of them were missing or repeated")
         tiers = sample.get("tiers")
         small = point.kind in ("", "304") and point.size <= KIB
         if tiers and server.tier == "wire" and (small or point.kind == "wire") \

@@ -111,18 +111,33 @@ class Meter:
 
 def fault(load: Any, got: dict) -> str | None:
     """Why the result of a load is not a figure, None if it is one."""
-    nr = got["requests"]
-    if got["errors"] or got["statuses"]:
-        kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(got.get("kinds", {}).items())
-                          if kind != "status")
-        return f"{got['errors']} errors" + f" ({kinds})" * bool(kinds) + \
-            f" and {got['statuses']} wrong statuses beside {nr} good replies"
-    if not nr:
-        return "no reply at all"
-    if got.get("opened") is not None and load.options["connections"] > got["opened"] and \
-            not load.options.get("calls"):
-        return f"only {got['opened']} of {load.options['connections']} connections were opened"
-    return None
+    nr, out = got["requests"], []
+    wanted = load.options["connections"] if got.get("opened") is not None else 0
+    if wanted > (got.get("opened") or 0) and (load.counts_answered or
+                                              not load.options.get("calls")):
+        out.append(f"only {got['opened']} of {wanted} connections " +
+                   ("had a reply" if load.counts_answered else "were opened"))
+    wrong = [counted(got["errors"], "error") + kinds_of(got), counted(got["statuses"],
+                                                                      "wrong status")]
+    wrong = [text for text, n in zip(wrong, (got["errors"], got["statuses"])) if n]
+    if wrong:
+        out.append(f"{' and '.join(wrong)} beside {counted(nr, 'good reply')}")
+    if not nr and not out:
+        out.append("no reply at all")
+    return "; ".join(out) or None
+
+
+def counted(nr: int, what: str) -> str:
+    """`1 error`, `2 replies`, `3 wrong statuses`."""
+    more = {"y": what[:-1] + "ies", "s": what + "es"}.get(what[-1], what + "s")
+    return f"{nr} {what if nr == 1 else more}"
+
+
+def kinds_of(got: dict) -> str:
+    """The errors of a load by kind, in brackets."""
+    kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(got.get("kinds", {}).items())
+                      if kind != "status" and n)
+    return f" ({kinds})" * bool(kinds)
 
 
 def other_length(load: Load, reply_len: int, got: dict) -> str | None:

@@ -358,6 +358,12 @@ class Lab:
                                     rf"^ *{server.iface}:(.*)$", "").split()
         return (int(nrs[0]), int(nrs[8])) if nrs else None
 
+    def retransmitted(self, server: Server) -> int:
+        """Segments that the servers' kernel has sent again since the lab was made."""
+        text = server.proc and first(f"/proc/{server.proc.pid}/net/snmp", r"(Tcp:.*\nTcp:.*)", "")
+        names, _, values = (text or "").partition("\n")
+        return int(dict(zip(names.split(), values.split())).get("RetransSegs", 0))
+
     def limit_memory(self, limit: int) -> Any:
         """A cgroup for one server that may use `limit` bytes; its folder."""
         self.cgroups.append(memory_cgroup(f"{NETNS}{os.getpid()}-{len(self.cgroups)}", limit,

@@ -43,6 +43,7 @@ class Load:
     tells_lost = True           # it reports requests without a reply
     verifies = False            # it compares bodies with their CRC-32 itself
     tells_cpus = False          # and reports how long the CPUs were idle
+    counts_answered = False     # of its connections, not those that are open
     says_ready = False          # it reports open connections, then awaits the end of stdin
 
     def most(self) -> int:
@@ -224,7 +225,7 @@ class Loop(Load):
 
     tool = "loop"
     one_reply = False           # it checks every length
-    says_ready = verifies = tells_cpus = True
+    says_ready = verifies = tells_cpus = counts_answered = True
 
     def __init__(self, connections: int, rows: Any, **options: Any) -> None:
         """rows: a list file in the format of load.c; source: from lab.nowhere(iface)."""

@@ -246,8 +246,9 @@ static __always_inline int ask(struct __sk_buff *skb, struct loop_conf *c,
 	if (!r)
 		return TC_ACT_SHOT;
 	f->sample = 0;
-	if (c->sample_every && ++n->to_sample >= c->sample_every) {
-		n->to_sample = 0;
+	if (c->sample_every && !n->to_sample--) {
+		/* at random intervals: a server may go wrong at regular ones */
+		n->to_sample = bpf_get_prandom_u32() % (2 * c->sample_every - 1);
 		f->sample = ++n->sample;
 		f->at = 0;
 	}
@@ -570,6 +571,7 @@ static __always_inline int reply_ends(struct __sk_buff *skb, struct loop_conf *c
 {
 	n->requests++;
 	n->samples += !!f->sample;
+	f->answered = 1;
 	if (s->flags & FIN) {
 		if (!c->server_closes && f->calls != 1)
 			n->closed++;
@@ -583,6 +585,10 @@ static __always_inline int reply_ends(struct __sk_buff *skb, struct loop_conf *c
 	if (f->calls && !--f->calls) {
 		f->state = LOOP_CLOSING;
 		return answer(skb, c, f, FIN | ACK);
+	}
+	if (c->hold) {
+		f->state = LOOP_HELD;
+		return answer(skb, c, f, ACK);
 	}
 	return ask(skb, c, f, n);
 }

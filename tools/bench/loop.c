@@ -35,7 +35,7 @@
 #define POLL_NS		5000000LL	/* interval of reading samples */
 #define WINDOW_MS	100		/* each has a rate */
 #define AGAIN_NS	300000000LL	/* minimum before a request without an answer is repeated */
-#define STALLED_NS	(2 * SECOND_NS)	/* and minimum before it counts as unanswered */
+#define STALLED_NS	(2 * SECOND_NS)	/* minimum before a request counts as unanswered */
 #define OPEN_NS		(5 * SECOND_NS)	/* for the first answer on each connection */
 #define WARM_NS		200000000LL
 #define BURST		32		/* SYNs in a row: a queue has room for them */
@@ -58,7 +58,7 @@ struct loop_options opt = {
 };
 
 struct loop_conf conf = {
-	.flow_nr = 64, .sample_every = 100, .ack_bytes = 14000, .timestamps = 1,
+	.flow_nr = 64, .sample_every = 100, .ack_bytes = 14000, .timestamps = 1, .hold = 1,
 };
 char authority[300];
 static struct partial **partials;
@@ -273,26 +273,42 @@ static void open_flows(void)
 	}
 }
 
-/* Connections that have received an answer. */
-static unsigned int answered_nr(int64_t *seen)
-{
-	unsigned int ret = 0;
-
-	for (unsigned int i = 0; i < conf.flow_nr; i++) {
-		if (flows[i].state != LOOP_SYN || flows[i].generation)
-			seen[i] = 1;
-		ret += !!seen[i];
-	}
-	return ret;
-}
-
-static unsigned int stalled_nr(int64_t now, int64_t patience)
+/*
+ * Connections that have received a reply. A SYN-ACK is not enough: the kernel of a server
+ * that cannot accept any more connections sends it nevertheless.
+ */
+static unsigned int answered_nr(void)
 {
 	unsigned int ret = 0;
 
 	for (unsigned int i = 0; i < conf.flow_nr; i++)
-		ret += now - (int64_t)flows[i].at_ns > patience;
+		ret += flows[i].answered;
 	return ret;
+}
+
+static unsigned int waiting_nr(int64_t since_ns)
+{
+	unsigned int ret = 0;
+
+	for (unsigned int i = 0; i < conf.flow_nr; i++)
+		ret += (int64_t)flows[i].at_ns < since_ns;
+	return ret;
+}
+
+/* Sends the next request on each connection that waits for it. */
+static void release(void)
+{
+	unsigned int zero = 0, nr = 0;
+
+	conf.hold = 0;
+	bpf_map_update_elem(conf_fd, &zero, &conf, 0);
+	for (unsigned int i = 0; i < conf.flow_nr; i++) {
+		if (flows[i].state != LOOP_HELD)
+			continue;
+		send_next(&flows[i]);
+		if (nr++ % BURST == BURST - 1)
+			sleep_ns(200000);
+	}
 }
 
 static void end_flows(void)
@@ -316,7 +332,7 @@ struct measurement {
 	struct totals start, last, window;
 	long windows[WINDOWS_MAX];	/* requests per second */
 	int window_nr;
-	bool running;
+	bool running, over;
 	int64_t until_ns, next_window_ns, patience_ns;
 };
 
@@ -325,17 +341,20 @@ static int64_t window_ns(void)
 	return opt.window_ms * 1000000LL;
 }
 
-/* Starts the measurement when all connections are open and have warmed up. */
+/*
+ * Starts the measurement when all connections have had a reply and have warmed up. Until the
+ * last one has, the others wait: a server that accepts a connection a round would not get on.
+ */
 static void measurement_start(struct measurement *m, int64_t began_ns, int64_t now,
 			      unsigned int *ret_open_nr)
 {
-	static int64_t seen[LOOP_FLOWS];
-
-	*ret_open_nr = answered_nr(seen);
-	if (*ret_open_nr < conf.flow_nr && now < began_ns + OPEN_NS) {
+	if (conf.hold) {
+		*ret_open_nr = answered_nr();
+		if (*ret_open_nr < conf.flow_nr && now < began_ns + OPEN_NS)
+			return;
 		m->until_ns = now + WARM_NS;
-		return;
 	}
+	release();	/* again: the kernel side may have read the old setting */
 	if (now < m->until_ns)
 		return;
 	count(&m->start, true);
@@ -363,6 +382,17 @@ static void window_end(struct measurement *m, bool last)
 	m->next_window_ns = b->at_ns + window_ns();
 }
 
+/*
+ * After the measurement: whether every connection has got on since, or long enough has passed
+ * for that. What a short measurement waits for is seen only then.
+ */
+static bool all_get_on(const struct measurement *m, int64_t now)
+{
+	int64_t limit = m->patience_ns > STALLED_NS ? m->patience_ns : STALLED_NS;
+
+	return !waiting_nr(m->until_ns) || now >= m->until_ns + limit;
+}
+
 static void measure(struct ring_buffer *ring)
 {
 	static struct measurement m = { .patience_ns = AGAIN_NS };
@@ -371,7 +401,6 @@ static void measure(struct ring_buffer *ring)
 	bool more = false;
 
 	open_flows();
-	m.until_ns = now_ns() + WARM_NS;
 	while (!asked_to_end) {
 		if (!more || opt.pieces)
 			sleep_ns(POLL_NS);
@@ -385,12 +414,14 @@ static void measure(struct ring_buffer *ring)
 			measurement_start(&m, began_ns, now, &open_nr);
 			continue;
 		}
-		if (now >= m.next_window_ns || now >= m.until_ns)
-			window_end(&m, now >= m.until_ns);
-		if (now >= m.until_ns)
+		if (!m.over && (now >= m.next_window_ns || now >= m.until_ns)) {
+			m.over = now >= m.until_ns;
+			window_end(&m, m.over);
+		}
+		if (m.over && all_get_on(&m, now))
 			break;
 	}
-	stalled = stalled_nr(now, m.patience_ns > STALLED_NS ? m.patience_ns : STALLED_NS);
+	stalled = waiting_nr(m.until_ns);
 	end_flows();
 	if (asked_to_end)
 		die("was asked to end");
@@ -517,7 +548,7 @@ static const char usage[] =
 "  --header LINE     another field of each request; can be repeated\n"
 "  --http-1.0        instead of 1.1\n"
 "  --server-closes   after each reply, as HTTP/1.0 and Connection: close ask for\n"
-"  --sample N        compare every N-th reply with its CRC-32 (100)\n"
+"  --sample N        compare one of N replies with its CRC-32, at random (100)\n"
 "  --ack BYTES       acknowledge a long reply after each of these (14000)\n"
 "  --no-timestamps   nor SACK, in the SYN\n"
 "  --source ADDRESS  first address of the connections, for every last octet (10.99.1.0)\n"

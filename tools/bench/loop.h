@@ -31,6 +31,7 @@ struct loop_conf {
 	unsigned short timestamps;
 	unsigned short server_closes;	/* after each reply: Connection: close */
 	unsigned int stop;		/* 1: each segment is answered by a reset */
+	unsigned int hold;		/* 1: a connection waits after its first reply */
 };
 
 struct loop_request {
@@ -48,6 +49,7 @@ enum loop_state {
 	LOOP_NONE,
 	LOOP_SYN,		/* a SYN is out */
 	LOOP_WAIT,		/* a request is */
+	LOOP_HELD,		/* none is, until loop.c sends the next one */
 	LOOP_CLOSING,		/* our FIN is */
 	LOOP_ENDING,		/* the server's is to come */
 };
@@ -68,6 +70,7 @@ struct loop_flow {
 	unsigned int sample;		/* number of the sample; 0: this is none */
 	unsigned int at;		/* offset in the sampled reply */
 	unsigned int index;		/* of loop.c: its place in the map */
+	unsigned int answered;		/* 1: it has had a whole reply */
 };
 
 /* Counters of one CPU. The names are those of the report. */
@@ -80,7 +83,7 @@ struct loop_counts {
 #define X(name) unsigned long long name;
 	LOOP_COUNTS(X)
 #undef X
-	unsigned int to_sample, sample;
+	unsigned int to_sample, sample;	/* to_sample: requests until the next sample */
 };
 
 /* A piece of a sampled reply. */

@@ -84,6 +84,14 @@ static void share_out(const double *weights)
 	free(large);
 }
 
+/* The next request, as the kernel side draws it. */
+unsigned int request_draw(void)
+{
+	unsigned int i = (uint32_t)mrand48() % request_nr;
+
+	return (uint32_t)mrand48() > requests[i].odds ? requests[i].alias : i;
+}
+
 void read_list(void)
 {
 	FILE *f = fopen(opt.list, "r");

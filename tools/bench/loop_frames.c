@@ -124,6 +124,20 @@ void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
 	sendto(packet_fd, b, 14 + ip_len + tcp_len + len, 0, (void *)&to, sizeof(to));
 }
 
+/* Sends the next request of a connection that waits for it (LOOP_HELD). */
+void send_next(struct loop_flow *f)
+{
+	const struct loop_request *r;
+
+	f->request = request_draw();
+	f->sample = f->need = f->got = 0;
+	f->at_ns = now_ns();
+	f->state = LOOP_WAIT;
+	r = &requests[f->request];
+	f->snd += r->len;
+	send_frame(f, TH_ACK | TH_PUSH, f->snd - r->len, r);
+}
+
 /* The connection waits too long: sends its last segment again. */
 static void send_again(const struct loop_flow *f)
 {
@@ -151,7 +165,8 @@ void look_for_losses(int64_t now, int64_t patience)
 
 		if (again_ns[i] > since)
 			since = again_ns[i];
-		if (now - since < patience || f.state == LOOP_NONE || f.state == LOOP_ENDING)
+		if (now - since < patience || f.state == LOOP_NONE || f.state == LOOP_ENDING ||
+		    f.state == LOOP_HELD)
 			continue;
 		again_ns[i] = now;
 		resent++;

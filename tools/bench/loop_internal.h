@@ -44,10 +44,12 @@ int64_t now_ns(void);
 
 void request_add(const char *path, long size, uint32_t crc, bool crc_known);
 void read_list(void);
+unsigned int request_draw(void);
 
 uint32_t sum_of(uint32_t sum, const void *bytes, size_t len);
 void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
 		const struct loop_request *r);
+void send_next(struct loop_flow *f);
 void look_for_losses(int64_t now, int64_t patience);
 
 #endif
