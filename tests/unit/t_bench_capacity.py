@@ -86,6 +86,14 @@ def t_on_a_busy_machine_a_figure_is_marked():
     for text in terminal.table(entry), terminal.markdown(both):
         assert "~500k/s" in text and "1M/s" in text and "~1M/s" not in text, text
         assert "~ other programs took a part of these CPUs" in text, text
+    page = report.page({**both, "experiments": [
+        {**entry, "samples": [{"point": None, "server": None}], "about": "", "problems": [],
+         "notes": [], "left_out": []}]})
+    assert page.count("~500k/s") == 3 and "~1M/s" not in page, "a bar, its title, the table"
+    assert page.count("~ other programs took a part of these CPUs") == 2, page
+    entry["summary"][0]["figures"] = {"throughput": None, "core_ns": None}  # a refused one
+    assert "~" not in terminal.table(entry), terminal.table(entry)
+    entry["summary"][0]["figures"] = {"throughput": {"median": 5e5}}
     rows = terminal.plain(both)["experiments"]["capacity"]["points"]["1 KiB"]
     assert rows["toboggan"]["disturbed"] and "disturbed" not in rows["floor"], rows
 

@@ -201,6 +201,18 @@ def t_a_refused_point_is_hollow_and_breaks_the_line():
     assert f'fill="none" stroke="{theirs}"' in svg
 
 
+def t_a_point_of_a_busy_machine_is_marked():
+    rec = record()
+    entry = rec["experiments"][0]
+    for s in entry["samples"]:
+        s["disturbed"] = s["point"] == 1 << 20 and s["server"] == "nginx"
+    entry["summary"] = engine.summarise(entry)
+    assert report.picture(entry, entry["figures"][0]).count(">~</text>") == 1
+    assert "~ other programs" in terminal.table(entry)
+    assert report.page(rec).count("~ other programs took") == 2, "by the chart and by the table"
+    assert dict(zip(*list(report.csv_rows(entry))[::6]))["disturbed"] == 4
+
+
 def t_a_server_looks_the_same_everywhere():
     assert plot.styles(["nginx", "toboggan"])["nginx"] == plot.styles(["x", "nginx"])["nginx"]
     looks = plot.styles(["a", "b", "toboggan"])

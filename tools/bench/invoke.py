@@ -23,7 +23,7 @@ import report
 import terminal
 from option_types import positive, whole
 from catalogue import EXPERIMENTS as LINES
-from engine import FORMAT, Run, save
+from engine import FORMAT, Run, counted, save
 from capacity import Capacity
 from experiments import EXPERIMENTS as OTHERS
 from experiment import Experiment
@@ -45,9 +45,9 @@ def parser(name: str) -> argparse.ArgumentParser:
         "Every experiment, one after the other, with its own defaults."
     ap = argparse.ArgumentParser(
         prog=f"bench {name}", description=f"{LINES[name]}. {about}",
-        epilog="Exit status: 0 if every sample gave a figure, 1 if some did not, a tool is missing "
-        "or the run could not start, 2 for wrong options, 130 if interrupted. A partial run is "
-        "reported, too.")
+        epilog="Exit status: 0 if every sample was valid, even if rates were refused; 1 if some "
+        "were not, a tool is missing or the run could not start; 2 for wrong options; 130 if "
+        "interrupted. A partial run is reported, too.")
     ap.add_argument("--quick", action="store_true",
                     help="few points, 1 repeat of 1 s, to check that it works")
     ap.add_argument("--repeats", type=whole(), metavar="N",
@@ -361,7 +361,18 @@ def main(name: str, argv: list[str]) -> int:
         say(f"bench: the run ended before {', '.join(without)}")
     if record["ended"] == "interrupted":
         return INTERRUPTED
-    bad = sum(bool(s["invalid"]) for e in record["experiments"] for s in e["samples"])
-    if bad:
-        print(f"bench: {bad} samples gave no figure; the report lists them", file=sys.stderr)
+    say_without(record)
+    bad = any(s["invalid"] for e in record["experiments"] for s in e["samples"])
     return 1 if bad or lacking or not record["complete"] else 0
+
+
+def say_without(record: dict) -> None:
+    """How many samples gave no figure: faulty ones, and those whose rate was refused."""
+    samples = [s for e in record["experiments"] for s in e["samples"]]
+    bad = sum(bool(s["invalid"]) for s in samples)
+    refused = sum(bool(s["refused"]) and not s["invalid"] for s in samples)
+    words = [f"{bad} gave no figure"] * bool(bad) + [f"the rate of {refused} was refused"] * \
+        bool(refused)
+    if words:
+        say(f"bench: of {counted(len(samples), 'sample')}, {', and '.join(words)}; "
+            "the report has the reasons")

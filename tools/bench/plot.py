@@ -102,7 +102,8 @@ def text(x: float, y: float, words: str, anchor: str = "middle", more: str = "")
 
 def chart(title: str, x_label: str, unit: str, points: Any, lines: Any, x_log: bool,
           hollow: Any = (), diagonal: bool = False) -> str | None:
-    """points: xs in order; lines: {server: {x: (low, mid, high)}}, with a break where one lacks.
+    """points: xs in order; lines: {server: {x: (low, mid, high[, mark])}}, with a break where
+    one lacks.
 
     hollow: {server: {x: (value, why it is no figure)}}. diagonal: if both axes have the same
     quantity. None if there is nothing to draw.
@@ -173,16 +174,18 @@ def draw(x: Any, y: Any, points: Any, line: str, look: Any) -> list[str]:
     runs, out = [[]], []
     for p in points:
         if p in line:
-            runs[-1].append((x.at(p), *map(y.at, line[p])))
+            runs[-1].append((x.at(p), *map(y.at, line[p][:3]), "".join(line[p][3:])))
         elif runs[-1]:
             runs.append([])
     for run in runs:
         if len(run) > 1:
             path = "L".join(f"{a[0]:.1f} {a[2]:.1f}" for a in run)
             out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        for px, bottom, mid, top in run:
+        for px, bottom, mid, top, sign in run:
             out.append(f'<path d="M{px:.1f} {bottom:.1f}V{top:.1f}" stroke="{colour}"/>')
             out.append(mark(kind, px, mid, colour))
+            if sign:
+                out.append(text(px, max(TOP, mid - 8), sign))
     return out
 
 

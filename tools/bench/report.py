@@ -126,7 +126,7 @@ def table(entry: dict) -> str:
     for row in entry["summary"]:
         cells = [f'<td class="l">{esc(labels[row["point"]])}</td>',
                  f'<td class="l">{esc(row["server"])}</td>']
-        cells += [f"<td>{terminal.bound(row, key)}{cell(row['figures'][key], unit)}</td>"
+        cells += [f"<td>{terminal.mark(row, key)}{cell(row['figures'][key], unit)}</td>"
                   for key, _, unit, _ in entry["figures"]]
         if entry["reference"]:
             cells.append(f"<td>{ratio_text(row['ratios'].get(first[0]))}</td>")
@@ -161,7 +161,8 @@ def picture(entry: dict, figure: Any) -> str | None:
     for (x, name), row in rows.items():
         if row["figures"][key]:
             f = row["figures"][key]
-            lines.setdefault(name, {})[x] = f["min"], f["median"], f["max"]
+            lines.setdefault(name, {})[x] = f["min"], f["median"], f["max"], \
+                terminal.mark(row, key)
         elif row["refused"] and (was := withheld(entry, row, key)):
             hollow.setdefault(name, {})[x] = was
     order = {name: lines[name] for name in entry["servers"] if name in lines}
@@ -175,7 +176,7 @@ def bar(entry: dict, row: Any, key: str) -> Any:
         return None
     f = row["figures"][key]
     if f:
-        return f["min"], f["median"], f["max"], terminal.bound(row, key)
+        return f["min"], f["median"], f["max"], terminal.mark(row, key)
     return terminal.why_not(entry, row["point"], row["server"], row)
 
 
@@ -194,6 +195,11 @@ def charts(entry: dict, figures: list[str] | None = None) -> str:
         f'<div class="charts">{"".join(framed(entry, f) for f in figures)}</div>' if figures else ""
 
 
+def marks(entry: dict) -> str:
+    """What the marks before its figures mean."""
+    return "".join(f"<p>{esc(words)}.</p>" for words in terminal.marks(entry))
+
+
 def summary(record: dict) -> str:
     """The top of the page: the conclusions of a run, and its main chart."""
     begun = [e for e in record["experiments"] if e["samples"]]
@@ -203,7 +209,7 @@ def summary(record: dict) -> str:
     out = '<ul class="lines">' + "".join(f"<li>{esc(line)}</li>" for line in lines[:12]) + "</ul>" \
         if lines else ""
     return f'<div class="top">{out}{plot.legend(begun[0]["servers"])}' \
-        f'{framed(begun[0], begun[0]["figures"][0])}</div>'
+        f'{framed(begun[0], begun[0]["figures"][0])}{marks(begun[0])}</div>'
 
 
 def derived(entry: dict) -> str:
@@ -266,7 +272,7 @@ def section(entry: dict, ended: bool = False, first: bool = False) -> str:
     out = [f'<section id="{esc(entry["name"])}"><h2>{esc(entry["title"])}</h2><p>{about}</p>']
     if not entry["samples"]:
         return out[0] + '<p class="warn">The run ended before this experiment.</p></section>'
-    out += [charts(entry, entry["figures"][first:]), table(entry), derived(entry)]
+    out += [charts(entry, entry["figures"][first:]), table(entry), marks(entry), derived(entry)]
     lack = "".join(f"<li>{esc(text)}</li>" for text in never(entry)) if ended else ""
     if lack:
         out.append(f'<p class="warn">The run ended before a sample of:</p><ul>{lack}</ul>')
@@ -353,7 +359,8 @@ def csv_rows(entry: dict) -> Iterator[list]:
     hows = {key: "difference" if unit == "%" else "ratio" for key, _, unit, _ in entry["figures"]}
     yield ["point", "label", "server", "valid", "invalid", "errors", "limit", "refused", "why"] + \
         [f"{k}_{what}" for k in keys for what in ("median", "min", "max")] + \
-        [f"{key}_{how}{what}" for key, how in hows.items() for what in ("", "_low", "_high")]
+        [f"{key}_{how}{what}" for key, how in hows.items() for what in ("", "_low", "_high")] + \
+        ["disturbed"]
     labels = {p["x"]: p["label"] for p in entry["points"]}
     for row in entry["summary"]:
         ret = [row["point"], labels[row["point"]], row["server"], row["valid"], row["invalid"],
@@ -365,7 +372,7 @@ def csv_rows(entry: dict) -> Iterator[list]:
         for key, how in hows.items():
             r = row["ratios"].get(key) or {}
             ret += ["" if r.get(w) is None else r[w] for w in (how, "low", "high")]
-        yield ret
+        yield [*ret, row["disturbed"]]
 
 
 def write_table(path: str, rows: Any, delimiter: str) -> None:

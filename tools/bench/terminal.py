@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from experiment import Point
 
 BOUND = "≥ a lower bound, from the core's time for a reply: the client was full before the core"
+BUSY = "~ other programs took a part of these CPUs"
 FIGURES = 2                 # of an experiment, the first that have values
 
 
@@ -38,11 +39,15 @@ def disturbed(row: Any) -> bool:
     return bool(row["disturbed"]) and row["disturbed"] == row["valid"]
 
 
+def mark(row: Any, key: str) -> str:
+    """The marks before a figure; none if there is no figure."""
+    return ("~" * disturbed(row) + bound(row, key)) if row["figures"].get(key) else ""
+
+
 def marks(entry: dict) -> list[str]:
-    """What the marks beside its figures mean."""
-    return ["~ other programs took a part of these CPUs"] * \
-        any(map(disturbed, entry["summary"])) + \
-        [BOUND] * any(AT_LEAST in r["limit"] for r in entry["summary"])
+    """What the marks before its figures mean."""
+    shown = "".join(mark(row, f[0]) for row in entry["summary"] for f in entry["figures"])
+    return [words for sign, words in (("~", BUSY), ("≥", BOUND)) if sign in shown]
 
 
 def ratio(r: Any) -> str:
@@ -67,8 +72,7 @@ def block(entry: dict, figure: Any, reasons: list[str]) -> list[list]:
             row = rows.get((point["x"], name))
             value = row and row["figures"].get(key)
             if value:
-                mark = "~" * disturbed(row) + bound(row, key)
-                cells.append(mark + human(value["median"], unit))
+                cells.append(mark(row, key) + human(value["median"], unit))
                 continue
             why = why_not(entry, point["x"], name, row)
             if why and why not in reasons:
@@ -157,7 +161,7 @@ def markdown(record: dict) -> str:
         out += [" | ".join(["", *row, ""]).strip() for row in rows]
         out += ["", *(f"- {line}" for line in entry.get("last_lines") or derived(entry)),
                 *(f"- [{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)),
-                *(f"- {mark}" for mark in marks(entry)), ""]
+                *(f"- {words}" for words in marks(entry)), ""]
     m = record["machine"]
     servers = ", ".join(" ".join(one) for one in record["servers"].items())
     virtual = "virtual, " * m["virtual"]
