@@ -15,7 +15,10 @@
 #include "synack.bpf.h"
 #include "way.bpf.h"
 
-/* What socket the kernel has for a segment of an unknown connection; HALF: a request socket. */
+/*
+ * What socket the kernel has for a segment of an unknown connection. LISTENER: one of this
+ * daemon; HALF: a request socket of one.
+ */
 enum tbg_found { TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_OTHER };
 
 __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_pkt *p,
@@ -29,7 +32,8 @@ __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_
 	sk = tbg_socket_find(skb, &p->key, p->v6);
 	if (!sk)
 		return TBG_FOUND_NONE;
-	if (sk->state == BPF_TCP_LISTEN)
+	/* another daemon's may have the port, and wire's connections there have no socket */
+	if (sk->state == BPF_TCP_LISTEN && tbg_is_ours(sk))
 		ret = TBG_FOUND_LISTENER;
 	else if (sk->state == BPF_TCP_NEW_SYN_RECV && !p->payload_len &&
 		 tbg_request_read(sk, p, a) && tbg_is_ours(sk))

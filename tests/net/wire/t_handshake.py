@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
@@ -194,6 +195,30 @@ def t_segments_of_no_connection_are_reset():
                 st.connections.pop(c.key)
                 st.graves.add(c.key)
             assert resets >= 3, f"IPv{family}, {flags}: {resets} of 4"
+
+
+def t_segments_to_another_server_of_the_port_are_that_one_s():
+    """Its connections may have no socket either: none of their segments is a guess here."""
+    here, there = st.server(4), "10.87.0.77"
+    n.server.run("ip", "address", "add", f"{there}/32", "dev", "tbg0")
+    with n.server.inside():
+        first = daemon.Daemon(*BY_WIRE, "--births", "wire", listen=f"{here}:{GUESSED}").start()
+        second = socket.create_server((there, GUESSED))
+    try:
+        c = rawtcp.Connection(st, (there, GUESSED), ts=False)
+        for guess in range(GUESSES):
+            c.irs = st.random.randrange(rawtcp.MOD)
+            c.put(".", 1, 1)
+            if not guess % 100:
+                st.barrier(4)
+        st.barrier(4)
+        st.connections.pop(c.key)
+        assert len(c.queue) == GUESSES, f"{GUESSES - len(c.queue)} were dropped"
+        assert all(seg.bits & rawtcp.RST for seg in c.queue)
+    finally:
+        second.close()
+        assert first.stop() == 0, first.lines
+        n.server.run("ip", "address", "del", f"{there}/32", "dev", "tbg0")
 
 
 def t_requests_without_a_handshake_begin_nothing():
