@@ -116,6 +116,7 @@ struct tbg_tcb {
 
 #define TBG_HAND_PLAIN	0x01	/* the kernel has no reason to drop it */
 #define TBG_HAND_KNOWN	0x02	/* conntrack matched it to an established connection */
+#define TBG_HAND_MADE	0x04	/* its socket was seen */
 #define TBG_TCB_XDP	0x40	/* the last reply left by XDP */
 #define TBG_TCB_COUNTED	0x80	/* counted among the connections of its client in tbg_crowds */
 

@@ -326,10 +326,21 @@ static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
 	return tbg_hand_is_last(f);
 }
 
+/* Notes that the socket exists: if there is none later, it was closed. */
+static __always_inline void tbg_hand_made(struct tbg_tcb *f)
+{
+	if (f->tried & TBG_HAND_MADE)
+		return;
+	bpf_spin_lock(&f->lock);
+	if (f->state == TBG_TCB_HANDED)
+		f->tried |= TBG_HAND_MADE;
+	bpf_spin_unlock(&f->lock);
+}
+
 /*
  * A segment of a connection that was handed over. Returns TBG_NOT_YET if the socket
- * exists, TBG_HAND_CONTROL if there is none and the segment is a SYN or a reset. If there
- * is none otherwise, the accept queue was full: tries again.
+ * exists, TBG_HAND_CONTROL if none was made and the segment is a SYN or a reset. If none
+ * was made otherwise, the accept queue was full: tries again.
  */
 static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key,
@@ -348,8 +359,16 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch 
 	there = sk->state != BPF_TCP_LISTEN;
 	full = !there && tbg_is_full(sk);
 	bpf_sk_release(sk);
-	if (there)
+	if (there) {
+		tbg_hand_made(f);
 		return TBG_NOT_YET;
+	}
+	/* closed: what comes now is the kernel's to refuse, or begins another connection */
+	if (f->tried & TBG_HAND_MADE) {
+		tbg_tcb_forget(key, f);
+		tbg_count(TBG_WHY_HANDED);
+		return TBG_PASS;
+	}
 	if (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST))
 		return TBG_HAND_CONTROL;
 	/* the kernel makes a socket only of an ACK with the next sequence number */

@@ -18,6 +18,7 @@ import talk
 BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300),
           "/large": talk.content("large", 40000)}
 HIT, OTHER, LARGE = (talk.request(t) for t in ("/hit", "/other", "/large"))
+NONE = talk.request("/none")
 LAST = talk.request("/hit", "Connection: close")
 os.environ["TOBOGGAND_TEST_TIMERS"] = "sweep=250ms,flow-spent=500ms"
 stage = adversary.Stage(BODIES)
@@ -270,6 +271,22 @@ def t_port_again_after_a_reset():
     def end(s, c):
         c.put("R", c.at, None)
         c.gone()
+    stage.play(lambda s: again(s, end))
+
+
+def t_port_again_after_a_request_that_waits_for_no_acknowledgement():
+    """The kernel takes the second request while wire's reply to the first is under way."""
+    def end(s, c):
+        read = c.read
+        c.send(HIT, ack=read)
+        c.send(NONE, ack=read)
+        c.response(ack=False)
+        assert c.response(ack=False).status == 404
+        c.send(flags="F.")
+        closed(s, c)
+        c.send(HIT)             # nobody is there any more
+        c.expect("R", seq=c.got)
+        c.reset = False
     stage.play(lambda s: again(s, end))
 
 
