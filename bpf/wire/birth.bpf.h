@@ -26,6 +26,7 @@ struct request_sock___wire {
 	struct sock_common___request __req_common;
 	__u16 mss;
 	__u8 syncookie:1;
+	__u32 ts_recent;
 } __attribute__((preserve_access_index));
 
 struct inet_request_sock___wire {
@@ -38,6 +39,7 @@ struct tcp_request_sock___wire {
 	struct inet_request_sock___wire req;
 	bool tfo_listener, is_mptcp, req_usec_ts;
 	__u32 rcv_isn, snt_isn, ts_off;
+	__u32 snt_tsval_first, snt_tsval_last;	/* since 6.14 */
 	bool used_tcp_ao, accecn_ok;
 } __attribute__((preserve_access_index));
 
@@ -168,6 +170,25 @@ static __always_inline bool tbg_is_ours(struct bpf_sock *sk)
 	return sk && bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0);
 }
 
+/*
+ * Returns whether the kernel accepts the timestamps of the segment in p, as tcp_check_req()
+ * does. Otherwise it would ignore the reset that withdraws the request socket.
+ */
+static __always_inline bool tbg_request_times(struct tcp_request_sock___wire *t,
+					      const struct tbg_pkt *p)
+{
+	__u32 first;
+
+	if (!p->timed)
+		return true;
+	if ((__s32)(p->tsval - BPF_CORE_READ(t, req.req.ts_recent)) < 0)
+		return false;
+	if (!p->tsecr || !bpf_core_field_exists(t->snt_tsval_first))
+		return true;
+	first = BPF_CORE_READ(t, snt_tsval_first);
+	return p->tsecr - first <= BPF_CORE_READ(t, snt_tsval_last) - first;
+}
+
 /* Reads what the request socket sk has negotiated. Returns false if wire can't take it. */
 static __always_inline bool tbg_request_read(struct bpf_sock *sk, const struct tbg_pkt *p,
 					     struct tbg_agreed *a)
@@ -192,7 +213,7 @@ static __always_inline bool tbg_request_read(struct bpf_sock *sk, const struct t
 		return false;
 	if (bpf_core_field_exists(t->accecn_ok) && BPF_CORE_READ(t, accecn_ok))
 		return false;
-	if (BPF_CORE_READ_BITFIELD_PROBED(t, req.req.syncookie))
+	if (BPF_CORE_READ_BITFIELD_PROBED(t, req.req.syncookie) || !tbg_request_times(t, p))
 		return false;
 	a->peer_mss = BPF_CORE_READ(t, req.req.mss);
 	a->window = BPF_CORE_READ(t, req.req.__req_common.skc_rcv_wnd);

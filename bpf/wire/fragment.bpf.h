@@ -44,6 +44,7 @@ static __attribute__((noinline)) int tbg_fragment_bare(struct __sk_buff *skb,
 	p->tsecr = r->tsecr;
 	p->no_opt = !r->ts;
 	p->odd = p->frag = 0;
+	p->checked = TBG_CHECKED_SOUND;
 	return tbg_bare_write(skb, s, p->l4 + 20 + p->opt_len);
 }
 

@@ -237,6 +237,15 @@ static __always_inline bool tbg_hand_is_last(struct tbg_tcb *f)
 	return fails >= TBG_HAND_TRIES;
 }
 
+/* Returns whether the kernel has no reason to drop the segment. */
+static __always_inline bool tbg_hand_is_plain(struct __sk_buff *skb, const struct tbg_tcb *f,
+					      const struct tbg_pkt *p)
+{
+	if (!tbg_is_plain(f, p) || p->odd)
+		return false;
+	return p->checked ? p->checked != TBG_CHECKED_WRONG : tbg_is_verified(skb, p);
+}
+
 /*
  * Hands the connection over with the segment in p, which begins with the client's next
  * byte. Returns a TC action or TBG_HAND_*. There may be a socket already, made by this
@@ -251,7 +260,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct bpf_sock *sk;
 	__u32 now_ms = tbg_now_ms();
 	bool held, first, stays;
-	__u8 tried = tbg_is_plain(f, p) && !p->odd ? TBG_HAND_PLAIN : 0;
+	__u8 tried = tbg_hand_is_plain(skb, f, p) ? TBG_HAND_PLAIN : 0;
 	int err = -1;
 
 	bpf_spin_lock(&f->lock);
@@ -320,7 +329,7 @@ static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
 {
 	if (!s || !f || !key)
 		return 0;
-	if (!(f->tried & TBG_HAND_PLAIN) || !tbg_segment_sound(skb, s))
+	if (!tbg_segment_sound(skb, s) || !(f->tried & TBG_HAND_PLAIN))
 		return 0;
 	tbg_hand_tell(key);
 	return tbg_hand_is_last(f);

@@ -15,6 +15,7 @@ import client
 import daemon
 import ktap
 import net
+import rawtcp
 import talk
 
 PORT, OTHER = 8080, 8081                # without a socket; of the user tier
@@ -149,6 +150,12 @@ table inet outward {
   chain answers { type filter hook %s priority 0; policy accept;
     ip daddr 10.87.0.66 drop
     ip6 daddr fd87::66 drop
+  }
+}"""
+OPEN = """
+table inet odd {
+  chain inward { type filter hook input priority 0; policy accept;
+    ct state invalid drop
   }
 }"""
 NO_RESETS = """
@@ -379,6 +386,53 @@ def t_connections_that_cannot_be_withdrawn_are_the_kernel_s():
                 dialogue(c)
         net.until(alone, "half-open requests that stay are not noticed")
         assert "drops resets" in late()["syns_why"], late()
+
+
+@contextlib.contextmanager
+def blamed_on_nobody():
+    """Raw connections, whatever segments of theirs the kernel drops: the firewall drops none."""
+    st = rawtcp.Station(n, n.links[0])
+    try:
+        with firewall(OPEN):
+            before = late()["refused"]
+            yield lambda **how: rawtcp.Connection(st, (st.server(4), PORT), **how)
+            after = late()
+            assert (after["refused"], after["syns"]) == (before, "the kernel"), after
+    finally:
+        st.close()
+
+
+def t_timestamps_that_the_kernel_refuses_are_not_blamed_on_the_rules():
+    """It ignores a reset with an older one than the SYN's, or (6.14) that echoes an unknown one."""
+    with blamed_on_nobody() as new:
+        for older, wrong in ((1000, 0), (0, 5000), (0, -5000)):
+            for _ in range(4):
+                c = new(ts_start=5000)
+                c.handshake()
+                val, ecr = c.tsval() - older, c.expect("S.").options["ts"][0] + wrong
+                c.tsvals.add(val)
+                c.put(".", 1, 1, opts=rawtcp.options(ts=(val, ecr)))
+                c.st.barrier(4)
+                c.queue.clear()         # what the kernel says to that; not echoed below
+                assert c.get(talk.request("/hit")).body == HIT
+                c.drop()
+
+
+def t_damaged_segments_are_not_blamed_on_the_rules():
+    """A request that is too long for wire to check, damaged and then whole."""
+    request = talk.request("/hit", "X-Long: " + 3000 * "x")
+    for end in (n.server, n.client):
+        end.run("ip", "link", "set", "tbg0", "mtu", "9000")
+    with blamed_on_nobody() as new:
+        for _ in range(4):
+            c = new(mss=8960).open()
+            c.put("P.", 1, 1, request, c.options(), raw=rawtcp.damaged)
+            c.quiet()
+            c.send_merged(request, 1448)
+            assert c.response().body == HIT
+            c.drop()
+    for end in (n.server, n.client):
+        end.run("ip", "link", "set", "tbg0", "mtu", "1500")
 
 
 def t_loose_conntrack_that_is_off_leaves_connections_to_the_kernel():
