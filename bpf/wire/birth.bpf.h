@@ -43,8 +43,17 @@ struct tcp_request_sock___wire {
 	bool used_tcp_ao, accecn_ok;
 } __attribute__((preserve_access_index));
 
+struct ipv6_devconf___wire {
+	__s32 hop_limit;
+} __attribute__((preserve_access_index));
+
+struct inet6_dev___wire {
+	struct ipv6_devconf___wire cnf;
+} __attribute__((preserve_access_index));
+
 struct net_device___mtu {
 	unsigned int mtu;
+	struct inet6_dev___wire *ip6_ptr;
 } __attribute__((preserve_access_index));
 
 struct sk_buff___mtu {
@@ -67,6 +76,19 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb)
 	struct sk_buff___mtu *b = (void *)skb;
 
 	return BPF_CORE_READ(b, dev, mtu);
+}
+
+/* Returns the TTL, or the hop limit of the interface, which routers may set (RFC 4861 6.3.4). */
+static __always_inline __u8 tbg_hops_of(struct __sk_buff *skb, const struct tbg_knob *knob,
+					bool v6)
+{
+	struct sk_buff___mtu *b = (void *)skb;
+	struct inet6_dev___wire *own;
+
+	if (!v6)
+		return knob->ttl;
+	own = BPF_CORE_READ(b, dev, ip6_ptr);
+	return own ? BPF_CORE_READ(own, cnf.hop_limit) : knob->hops;
 }
 
 /*
@@ -116,7 +138,7 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->peer_mss = a->peer_mss;
 	f->mss = tbg_mss_of(knob, a->peer_mss, tbg_mtu_of(skb), p->v6, a->flags & TBG_FLOW_TS);
 	f->wscale = (a->snd_wscale & 15) | a->rcv_wscale << 4;
-	f->ttl = p->v6 ? knob->hops : knob->ttl;
+	f->ttl = tbg_hops_of(skb, knob, p->v6);
 	if (p->v6)
 		f->flags |= TBG_FLOW_V6;
 	else if (!knob->no_df)

@@ -202,10 +202,11 @@ def setting(name, value):
 
 def t_syn_acks_are_the_kernel_s_whatever_it_is_set_to():
     differ = []
-    for name, value in (("tcp_window_scaling", 0), ("tcp_sack", 0), ("tcp_timestamps", 0),
-                        ("tcp_timestamps", 2), ("tcp_ecn", 0), ("tcp_ecn", 1),
-                        ("ip_default_ttl", 99)):
-        with setting(f"ipv4.{name}", value):
+    for name, value in (("ipv4.tcp_window_scaling", 0), ("ipv4.tcp_sack", 0),
+                        ("ipv4.tcp_timestamps", 0), ("ipv4.tcp_timestamps", 2),
+                        ("ipv4.tcp_ecn", 0), ("ipv4.tcp_ecn", 1), ("ipv4.ip_default_ttl", 99),
+                        ("ipv6.conf.tbg0.hop_limit", 77), ("ipv6.conf.all.hop_limit", 77)):
+        with setting(name, value):
             settled()
             differ += compare(f"{name}={value}", FEW, ("S", "SEW"))
     settled()
