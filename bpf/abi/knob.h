@@ -64,6 +64,7 @@ struct tbg_knob {
 	__u32 crowd_most;	/* connections of a client at once; 0: not counted */
 	__u32 challenge_ms;	/* between two challenges of a connection, at least */
 	__u32 ways;		/* changes when tbg_ways may have changed */
+	__u32 labels;		/* mask of IPv6 flow labels; 0: none are sent */
 	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */
 	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */

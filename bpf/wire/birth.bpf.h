@@ -132,7 +132,7 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->tsval = f->born_ms + a->tsoff;
 	f->tsrecent = p->tsval;
 	f->ifindex = skb->ifindex;
-	f->flowinfo = a->flowinfo;
+	f->flowinfo = a->flowinfo & bpf_htonl(0xfff00000 | knob->labels);
 	f->ways = a->ways;
 	f->win = tbg_window_field(a->window, a->rcv_wscale);
 	f->peer_mss = a->peer_mss;

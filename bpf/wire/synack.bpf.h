@@ -244,7 +244,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	a.tsecr = s->opt.tsval;
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ttl = tbg_hops_of(skb, knob, p->v6);
-	r->flowinfo = bpf_htonl(0x60000000 | c.label);
+	r->flowinfo = bpf_htonl(0x60000000 | (c.label & knob->labels));
 	/* with DF, as the kernel sends them (ip_build_and_send_pkt) */
 	tbg_count(TBG_WHY_SYN_ACK);
 	return tbg_synack_send(skb, s, &a);

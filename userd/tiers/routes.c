@@ -28,6 +28,11 @@
 #define PAUSE_FACTOR	20
 #define PAUSE_LEAST_NS	(10 * 1000000ull)
 
+/* Values of sysctls, see net/ipv6.h of the kernel. */
+#define LABELS_UNLESS_REFUSED	1	/* net.ipv6.auto_flowlabels, its default */
+#define LABELS_ALWAYS		3
+#define REFLECT_CONNECTIONS	1	/* a bit of net.ipv6.flowlabel_reflect */
+
 /* Processor time of this thread; never 0. */
 static uint64_t cpu_ns(void)
 {
@@ -203,16 +208,27 @@ static void routes_ask(struct tbg_routes *r)
 }
 
 /*
- * Without SYN cookies the kernel makes no socket late. tcp_reflect_tos gives all segments
- * the TOS of the client's SYN, which wire does not store.
+ * Without SYN cookies the kernel makes no socket late. The other two give all segments the
+ * TOS or the flow label of the client's SYN, which wire does not store.
  */
 static void needs_ask(struct tbg_routes *r)
 {
-	if (r->cookies && !r->reflects)
+	const char *why = !r->cookies ? "net.ipv4.tcp_syncookies is 0" :
+			  r->reflects ? "net.ipv4.tcp_reflect_tos is 1" :
+			  r->reflects_label ? "net.ipv6.flowlabel_reflect is set" : NULL;
+
+	if (!why)
 		return;
 	r->left = TBG_LEFT_ALL;
-	strcpy(r->why, r->cookies ? "net.ipv4.tcp_reflect_tos is 1" :
-				    "net.ipv4.tcp_syncookies is 0");
+	strcpy(r->why, why);
+}
+
+/* The mask of flow labels: all bits where sockets have labels that nobody asked for, or none. */
+static uint32_t labels_ask(void)
+{
+	unsigned int how = tbg_sysctl("/proc/sys/net/ipv6/auto_flowlabels", LABELS_UNLESS_REFUSED);
+
+	return how == LABELS_UNLESS_REFUSED || how == LABELS_ALWAYS ? 0xfffff : 0;
 }
 
 /* Sysctls for SYN-ACKs with values that wire does not support. */
@@ -266,10 +282,13 @@ void tbg_routes_look(struct tbg_routes *r)
 	r->cookies = tbg_sysctl("/proc/sys/net/ipv4/tcp_syncookies", 0);
 	r->reflects = tbg_sysctl("/proc/sys/net/ipv4/tcp_reflect_tos", 0);
 	r->challenge_ms = tbg_sysctl("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
+	r->reflects_label = tbg_sysctl("/proc/sys/net/ipv6/flowlabel_reflect", 0) & REFLECT_CONNECTIONS;
+	r->labels = labels_ask();
 	r->ttl = tbg_sysctl("/proc/sys/net/ipv4/ip_default_ttl", 64);
 	r->hops = tbg_sysctl("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
 	changed = was.ttl != r->ttl || was.hops != r->hops || was.cookies != r->cookies ||
-		  was.reflects != r->reflects ||
+		  was.reflects != r->reflects || was.reflects_label != r->reflects_label ||
+		  was.labels != r->labels ||
 		  memcmp(was.offers, r->offers, sizeof(was.offers));
 	tbg_routes_news(r);
 	if (!r->news)

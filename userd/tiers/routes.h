@@ -36,10 +36,12 @@ struct tbg_routes {
 	uint32_t segs_max;	/* least initcwnd of all routes; 0: none is set */
 	uint32_t mss_max;	/* least MTU of all routes; 0: none is set */
 	uint32_t challenge_ms;	/* net.ipv4.tcp_invalid_ratelimit */
+	uint32_t labels;	/* mask of IPv6 flow labels (net.ipv6.auto_flowlabels) */
 	uint8_t ttl, hops;
 	bool no_df;		/* net.ipv4.ip_no_pmtu_disc */
 	bool cookies;		/* net.ipv4.tcp_syncookies is not 0 */
 	bool reflects;		/* net.ipv4.tcp_reflect_tos */
+	bool reflects_label;	/* net.ipv6.flowlabel_reflect, for connections */
 	unsigned int offers[4];	/* net.ipv4.tcp_window_scaling, tcp_sack, tcp_timestamps, tcp_ecn */
 	enum tbg_routes_left left;
 	char why[120];		/* reason for TBG_LEFT_* */

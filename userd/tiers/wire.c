@@ -317,6 +317,7 @@ static void routes_set(struct tbg_wire *w)
 	knob->ways = r->readings;
 	knob->ttl = r->ttl;
 	knob->hops = r->hops;
+	knob->labels = r->labels;
 	knob->no_df = r->no_df;
 }
 

@@ -29,6 +29,7 @@ BODIES = {"/hit": talk.content("hit", 600), "/nine": talk.content("nine", 9000),
 HIT, NINE = talk.request("/hit"), talk.request("/nine")
 BY_WIRE = ("--wire", "tbg0,tbg1", "--late-sockets", "auto", "--give-back", "1",
            "--births", "wire")
+LABEL = 0x12345                 # of a SYN's flow
 RENEWED_S = 1.1                 # TBG_OFFER_MS: what the kernel offers is learned anew
 
 
@@ -120,7 +121,7 @@ def answer(port, family, flags, opts, tos=0, open_it=False):
     """What comes to that SYN: all that a client sees but numbers and times; and the number."""
     c = rawtcp.Connection(st, address(family, port), port=next_port(), iss=12345)
     c.ts = c.sack = True            # of what it offers, the test judges
-    c.put(flags, 0, None, opts=opts, win=65535, ip={"tos": tos})
+    c.put(flags, 0, None, opts=opts, win=65535, ip={"tos": tos, "flow": LABEL})
     c.at = 1
     try:
         st.barrier(family)
@@ -141,10 +142,17 @@ def answer(port, family, flags, opts, tos=0, open_it=False):
             st.barrier(family)
         c.put("R", 1, None)
         st.barrier(family)
-        return (seg.flags, raw.hex(), seg.win, seg.tos, seg.ttl, seg.df, seg.ack, seg.urg), irs
+        return (seg.flags, raw.hex(), seg.win, seg.tos, seg.ttl, seg.df, seg.ack, seg.urg,
+                label(seg)), irs
     finally:
         st.connections.pop(c.key, None)
         st.graves.add(c.key)
+
+
+def label(seg):
+    """Whether IPv6 has a flow label, and whose."""
+    value = int.from_bytes(seg.ip[:4], "big") & 0xfffff if seg.family == 6 else 0
+    return {0: "none", LABEL: "the client's"}.get(value, "its own")
 
 
 def next_port():
@@ -205,7 +213,9 @@ def t_syn_acks_are_the_kernel_s_whatever_it_is_set_to():
     for name, value in (("ipv4.tcp_window_scaling", 0), ("ipv4.tcp_sack", 0),
                         ("ipv4.tcp_timestamps", 0), ("ipv4.tcp_timestamps", 2),
                         ("ipv4.tcp_ecn", 0), ("ipv4.tcp_ecn", 1), ("ipv4.ip_default_ttl", 99),
-                        ("ipv6.conf.tbg0.hop_limit", 77), ("ipv6.conf.all.hop_limit", 77)):
+                        ("ipv6.conf.tbg0.hop_limit", 77), ("ipv6.conf.all.hop_limit", 77),
+                        ("ipv6.auto_flowlabels", 0), ("ipv6.auto_flowlabels", 2),
+                        ("ipv6.auto_flowlabels", 3), ("ipv6.flowlabel_reflect", 1)):
         with setting(name, value):
             settled()
             differ += compare(f"{name}={value}", FEW, ("S", "SEW"))
