@@ -44,7 +44,7 @@ struct tcp_request_sock___wire {
 } __attribute__((preserve_access_index));
 
 struct ipv6_devconf___wire {
-	__s32 hop_limit;
+	__s32 hop_limit, mtu6;
 } __attribute__((preserve_access_index));
 
 struct inet6_dev___wire {
@@ -70,12 +70,18 @@ struct tbg_agreed {
 	__u8 snd_wscale, rcv_wscale, flags;
 };
 
-/* Returns the MTU of the segment's interface. */
-static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb)
+/* Returns the MTU of the segment's interface. Routers may set a smaller one for IPv6. */
+static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, bool v6)
 {
 	struct sk_buff___mtu *b = (void *)skb;
+	__u32 mtu = BPF_CORE_READ(b, dev, mtu), mtu6;
+	struct inet6_dev___wire *own;
 
-	return BPF_CORE_READ(b, dev, mtu);
+	if (!v6)
+		return mtu;
+	own = BPF_CORE_READ(b, dev, ip6_ptr);
+	mtu6 = own ? BPF_CORE_READ(own, cnf.mtu6) : mtu;
+	return mtu6 < mtu ? mtu6 : mtu;
 }
 
 /* Returns the TTL, or the hop limit of the interface, which routers may set (RFC 4861 6.3.4). */
@@ -136,7 +142,8 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->ways = a->ways;
 	f->win = tbg_window_field(a->window, a->rcv_wscale);
 	f->peer_mss = a->peer_mss;
-	f->mss = tbg_mss_of(knob, a->peer_mss, tbg_mtu_of(skb), p->v6, a->flags & TBG_FLOW_TS);
+	f->mss = tbg_mss_of(knob, a->peer_mss, tbg_mtu_of(skb, p->v6), p->v6,
+			    a->flags & TBG_FLOW_TS);
 	f->wscale = (a->snd_wscale & 15) | a->rcv_wscale << 4;
 	f->ttl = tbg_hops_of(skb, knob, p->v6);
 	if (p->v6)

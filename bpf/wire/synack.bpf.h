@@ -224,7 +224,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	if (tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer) ||
 	    !tbg_way_fits(skb, p) || !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
 		return TBG_PASS;
-	mtu = tbg_mtu_of(skb);
+	mtu = tbg_mtu_of(skb, p->v6);
 	if (mtu < heads + TBG_MSS_LEAST || mtu > 65535)
 		mtu = mtu > 65535 ? 65535 : heads + TBG_MSS_LEAST;
 	c.mss_at = tbg_cookie_mss_at(mss, kind & TBG_OFFER_TS, p->v6);

@@ -215,7 +215,8 @@ def t_syn_acks_are_the_kernel_s_whatever_it_is_set_to():
                         ("ipv4.tcp_ecn", 0), ("ipv4.tcp_ecn", 1), ("ipv4.ip_default_ttl", 99),
                         ("ipv6.conf.tbg0.hop_limit", 77), ("ipv6.conf.all.hop_limit", 77),
                         ("ipv6.auto_flowlabels", 0), ("ipv6.auto_flowlabels", 2),
-                        ("ipv6.auto_flowlabels", 3), ("ipv6.flowlabel_reflect", 1)):
+                        ("ipv6.auto_flowlabels", 3), ("ipv6.flowlabel_reflect", 1),
+                        ("ipv6.conf.tbg0.mtu", 1400)):
         with setting(name, value):
             settled()
             differ += compare(f"{name}={value}", FEW, ("S", "SEW"))
@@ -393,19 +394,34 @@ def t_answers_are_no_longer_than_a_route_s_initial_window():
             c.drop()
 
 
+def within(most, family, what):
+    """Asks for answers on a connection: no packet is longer."""
+    c = st.connect(address(family), mss=1440)
+    for request in (HIT, NINE, HIT, NINE):
+        c.send(request)
+        while c.whole(c.mask, "GET") is None:
+            seg = c.receive(c.next("rest"))
+            assert seg.len <= most, f"IPv{family}, {what}: {seg.len} bytes"
+            c.send(flags=".")
+        c.read += len(c.whole(c.mask, "GET").raw)
+    c.drop()
+
+
 def t_packets_are_no_longer_than_a_route_s_mtu():
     for metrics in (("mtu", "1300"), ("mtu", "lock", "1300")):
         with route(*metrics):
             for family in (4, 6):
-                c = st.connect(address(family), mss=1440)
-                for request in (HIT, NINE, HIT, NINE):
-                    c.send(request)
-                    while c.whole(c.mask, "GET") is None:
-                        seg = c.receive(c.next("rest"))
-                        assert seg.len <= 1300, f"IPv{family}, {metrics}: {seg.len} bytes"
-                        c.send(flags=".")
-                    c.read += len(c.whole(c.mask, "GET").raw)
-                c.drop()
+                within(1300, family, metrics)
+
+
+def t_packets_are_no_longer_than_a_router_allows_for_ipv6():
+    """Its advertisements set the interface's MTU for IPv6 alone (RFC 4861 4.6.4)."""
+    with setting("ipv6.conf.tbg0.mtu", 1300):
+        settled()
+        before = talk.counts(d)["HIT_WIRE"]
+        within(1300, 6, "a router's MTU")
+        assert talk.counts(d)["HIT_WIRE"] > before
+    settled()
 
 
 # --- the way back ------------------------------------------------------------
