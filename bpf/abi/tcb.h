@@ -166,6 +166,7 @@ struct tbg_offer {
 #define TBG_PUSH_GIVE	5	/* the same, and own the connection again: its socket is idle */
 #define TBG_PUSH_ANSWER	6	/* that socket is closed: send the reply */
 #define TBG_PUSH_WHY	TBG_ASK_WHY	/* what would be counted for the request in the segment? */
+#define TBG_PUSH_SEEK	8	/* see each of its segments from now on, although it has a socket */
 
 /* Retransmissions by the timer before the connection is reset: 50 s. */
 #define TBG_PUSH_TRIES	8

@@ -16,7 +16,7 @@
 #define TBG_WIRE_COOKIE_BPF_H
 
 #include "../core/key.h"
-#include "tcb.bpf.h"
+#include "known.bpf.h"
 
 #define TBG_COOKIE_SHIFT 36	/* of ns: a "minute" is 69 s; a cookie is valid for two */
 #define TBG_COOKIE_BITS	 11
@@ -76,11 +76,6 @@ static __always_inline __u64 tbg_sip_end(struct tbg_sip s)
 	TBG_SIP_ROUND(s.v0, s.v1, s.v2, s.v3);
 	TBG_SIP_ROUND(s.v0, s.v1, s.v2, s.v3);
 	return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
-}
-
-static __always_inline __u64 tbg_pair(__u32 low, __u32 high)
-{
-	return low | (__u64)high << 32;
 }
 
 /*

@@ -11,6 +11,7 @@
 #include "control.bpf.h"
 #include "fragment.bpf.h"
 #include "hit.bpf.h"
+#include "known.bpf.h"
 #include "port.bpf.h"
 #include "synack.bpf.h"
 #include "way.bpf.h"
@@ -85,6 +86,10 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
 		break;
+	case TBG_FOUND_OTHER:
+		if (!knob->vrfs)
+			tbg_known_add(skb, p, key);
+		return TBG_WHY_NO_FLOW;
 	default:
 		return TBG_WHY_NO_FLOW;
 	}
@@ -125,6 +130,7 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 	int act;
 
 	tbg_port_note(skb);
+	tbg_known_remove(&s->pkt);
 	if (f) {
 		act = tbg_on_shared(skb, s, key, f);
 		if (act != TBG_NOT_YET)
@@ -289,6 +295,10 @@ int tbg_ingress(struct __sk_buff *skb)
 	/* frames to other hosts: IP drops them */
 	if (tbg_sockets && skb->pkt_type != PACKET_HOST) {
 		tbg_count(TBG_WHY_NOT_OURS);
+		return TBG_PASS;
+	}
+	if (tbg_is_known(skb)) {
+		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}
 	p = &s->pkt;

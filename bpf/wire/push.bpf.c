@@ -124,6 +124,8 @@ int tbg_push(struct __sk_buff *skb)
 	if (!f)
 		return 0;
 	switch (what) {
+	case TBG_PUSH_SEEK:
+		return tbg_known_remove(&s->pkt);
 	case TBG_PUSH_GIVE:
 		return tbg_give(skb, s, knob, &key, f);
 	case TBG_PUSH_ANSWER:

@@ -18,7 +18,7 @@ import subprocess
 from typing import Any, Iterator
 
 SYS_BPF = 321                           # x86-64
-BPF_MAP_GET_NEXT_KEY, BPF_MAP_GET_FD_BY_ID = 4, 14
+BPF_MAP_LOOKUP_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_MAP_GET_FD_BY_ID = 1, 4, 14
 FLOWS, EMBRYOS, TCBS = "tbg_flows", "tbg_embryos", "tbg_tcbs"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -98,6 +98,19 @@ def array(pid: int, name: str) -> bytes:
         size = what["bytes_value"] * what["max_entries"]
         with mmap.mmap(fd, size, prot=mmap.PROT_READ) as m:
             return m[:]
+    finally:
+        os.close(fd)
+
+
+def element(pid: int, name: str, index: int) -> bytes:
+    """One element of an array, none of those for each CPU."""
+    what = info(pid, name)
+    fd = _open(what)
+    try:
+        key, value = ctypes.c_uint32(index), ctypes.create_string_buffer(what["bytes_value"])
+        attr = struct.pack("=IIQQQ", fd, 0, ctypes.addressof(key), ctypes.addressof(value), 0)
+        assert _bpf(BPF_MAP_LOOKUP_ELEM, attr) == 0, os.strerror(ctypes.get_errno())
+        return value.raw
     finally:
         os.close(fd)
 

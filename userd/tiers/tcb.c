@@ -183,6 +183,7 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 	/* from now on, segments to the socket undo it */
 	if (bpf_map_update_elem(t->tcbs_fd, &k->key, &tcb, BPF_NOEXIST))
 		goto undo;
+	push(t, &k->key, &tcb, TBG_PUSH_SEEK);
 	if (push_with(t, &k->key, &tcb, TBG_PUSH_GIVE, b, len) <= 0)
 		goto forget;
 	/* no segment reaches the socket any more */

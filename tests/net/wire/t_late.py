@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import client
 import daemon
 import ktap
+import maps
 import net
 import talk
 
@@ -186,6 +187,84 @@ def t_idle_connection_is_given_back():
         target, body = miss()
         assert c.get(target).body == body
     assert late()["given"] == before + 1
+
+
+def place(port, family=4):
+    """(where the table has a connection from this port, its ports): bpf/wire/known.bpf.h."""
+    link = n.links[0]
+    if family == 4:
+        ends = socket.inet_aton(link.client4) + socket.inet_aton(link.server4)
+        word, = struct.unpack("<Q", ends)
+    else:
+        high, low = struct.unpack("<QQ", socket.inet_pton(socket.AF_INET6, link.client6))
+        word = high ^ low
+    ports = family << 32 | socket.htons(PORT) << 16 | socket.htons(port)
+    return ((word ^ ports << 24) * 0x9e3779b97f4a7c15) % (1 << 64) >> 50, ports
+
+
+def is_known(port, family=4):
+    """Whether wire passes segments of this connection without looking for it."""
+    at, ports = place(port, family)
+    return struct.unpack_from("<Q", maps.element(d.pid, "tbg_knowns", at))[0] == ports
+
+
+def from_port(port, family=4):
+    """A connection of this port of the client."""
+    link = n.links[0]
+    source = link.client4 if family == 4 else link.client6
+    return talk.Connection(n.client.connect(address(family), source=(source, port)))
+
+
+def one_of_the_kernel_s(port, family=4):
+    c = from_port(port, family)
+    for _ in range(2):
+        target, body = miss()
+        assert c.get(target).body == body
+    return c
+
+
+def t_port_of_a_connection_with_a_socket_is_used_again():
+    """What wire knows of the old connection does not concern the new one."""
+    for family, port in ((4, 40001), (6, 40002)):
+        n.server.over(PORT)
+        with one_of_the_kernel_s(port, family) as c:
+            assert is_known(port, family), "its segments are searched for each time"
+            c.reset()
+        with from_port(port, family) as c:
+            for _ in range(3):
+                r = c.get("/hit")
+                assert (r.tier, r.body) == ("wire", HIT), r
+            assert not is_known(port, family)
+            target, body = miss()
+            assert c.get(target).body == body
+
+
+def t_known_connection_is_given_back():
+    for family, port in ((4, 40003), (6, 40004)):
+        with one_of_the_kernel_s(port, family) as c, n.clean(PORT):
+            assert is_known(port, family)
+            tiers = [c.get("/hit").tier for _ in range(GIVE_BACK + 3)]
+            assert tiers[-4:] == ["wire"] * 4, tiers
+            assert not is_known(port, family)
+            target, body = miss()
+            assert c.get(target).body == body
+
+
+def t_connections_of_one_slot_are_all_served():
+    """One of them at most is known, and which one changes."""
+    ports = [port for port in range(2000, 65000) if place(port)[0] == place(41000)[0]][:3]
+    assert len(ports) == 3
+    with contextlib.ExitStack() as stack:
+        cs = [stack.enter_context(one_of_the_kernel_s(port)) for port in ports]
+        seen = set()
+        while len(seen) < 2:
+            for c in 10 * cs:
+                target, body = miss()
+                assert c.get(target).body == body
+            seen.update(filter(is_known, ports))
+        for c in cs:
+            # the more attempts were refused, the fewer are made
+            assert any(c.get("/hit").tier == "wire" for _ in range(200))
 
 
 def t_page_of_thirty_files_behind_one_dynamic_answer():
