@@ -128,6 +128,7 @@ void tbg_ways_begin(struct tbg_ways *w)
 	 * No packet may be from there, whatever the routes (ip_route_input_slow). The
 	 * addresses of IPv6 and the broadcast addresses of subnets are routes.
 	 */
+	nobody_add(w, INADDR_ANY, 32);
 	nobody_add(w, INADDR_UNSPEC_GROUP, 4);
 	nobody_add(w, INADDR_BROADCAST, 32);
 }

@@ -314,8 +314,8 @@ def t_miss_of_which_no_socket_is_made_is_tried_again_and_reset_in_the_end():
 
 
 def t_addresses_that_no_client_has_get_no_syn_ack():
-    """Multicast and broadcast: the kernel drops what claims to be from there."""
-    sources = ((4, "224.0.0.1"), (4, "255.255.255.255"), (6, "ff0e::1"))
+    """Multicast, broadcast, no address: the kernel drops what claims to be from there."""
+    sources = ((4, "224.0.0.1"), (4, "255.255.255.255"), (4, "0.0.0.0"), (6, "ff0e::1"))
     for family in (4, 6):
         n.server.run("ip", f"-{family}", "route", "add", "default", "via",
                      n.links[0].client4 if family == 4 else n.links[0].client6)
