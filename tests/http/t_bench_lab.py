@@ -196,6 +196,17 @@ def t_the_time_limit_leaves_a_usable_partial_result():
     clean()
 
 
+def t_a_report_that_cannot_be_written_is_named_and_its_tables_are_shown():
+    """Here by a limit of the size of files; a full disk is the same to a program."""
+    done = benched.run("capacity", "--rows", "1k", "--servers", "nginx", "--busy-machine",
+                       "--repeats", "20", prefix=("prlimit", "--fsize=12000"))
+    assert done.code == 1 and "Traceback" not in done.err, done.err
+    assert done.err.count("run.json: File too large") == 2 and "Errno" not in done.err, done.err
+    assert re.search(r"^requests a second .* nginx", done.out, re.M), done.out
+    assert os.listdir(done.folder) == ["run.json"] and benched.samples(done.record), done.folder
+    clean()
+
+
 def t_a_server_that_dies_is_no_figure():
     run = Watched(*ONE, "--repeats", "5")
     run.until("[1/5")

@@ -307,7 +307,8 @@ def t_what_needs_a_lab_is_refused_with_the_reason():
 
 def t_wrong_options_are_said():
     for words in (("--server", "x"), ("--server", "a=h:99999"), ("--repeats", "0"),
-                  ("--lab", "--server", "a=h:1"), ("--stat", "x"), ("--cpus-used", "77")):
+                  ("--lab", "--server", "a=h:1"), ("--stat", "x"), ("--cpus-used", "77"),
+                  ("--servers", "")):
         done = benched.run("tiers", *words)
         assert done.code == 2 and "usage" in done.err and "Traceback" not in done.err, done.err
 

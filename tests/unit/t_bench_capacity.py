@@ -309,7 +309,8 @@ def t_capacity_s_rows_are_those_that_were_asked_for():
     exp = capacity.Capacity(options("capacity", "--rows", "304,10", "--requests-per-connection",
                                     "3"))
     assert [(p.label, p.calls) for p in exp.points] == [("304", 3), ("1 KiB, 10 a connection", 3)]
-    refused(lambda: capacity.Capacity(options("capacity", "--rows", "5k")), text="--rows 5k")
+    for rows, text in (("5k", "--rows 5k"), ("304,5k", "--rows 5k"), ("", "--rows ''")):
+        refused(lambda rows=rows: capacity.Capacity(options("capacity", "--rows", rows)), text=text)
     refused(lambda: capacity.Capacity(options("capacity", "--misses", "101")), text="--misses 101")
     exp = capacity.Capacity(options("capacity", "--misses", "20"))
     rows = exp.rows_for(exp.points[1], None, "10.99.1.1")

@@ -310,8 +310,8 @@ class Capacity(FullCore):
     name, title = "capacity", "requests a second of a full core"
     about = ("The server's core is full, and the client costs nearly nothing (`loop`, a program in "
              "the kernel that turns each reply into the next request). The client is the same for "
-             "every server. Status and length of every reply are checked, and every byte of each "
-             "hundredth reply. If the core is not full, or something else uses it, "
+             "every server. Status and length of every reply are checked, and every byte of one "
+             "reply in a hundred. If the core is not full, or something else uses it, "
              "there is no figure.")
     x_label, x_log, x_named = "request", False, True
 
@@ -341,11 +341,11 @@ class Capacity(FullCore):
         if opts.list:
             self.take_list(opts.list)
             rows = (("list", lists.name_of(opts.list), SMALL, 1024, 0, "list"),)
-        elif opts.rows:
+        elif opts.rows is not None:
             words = opts.rows.split(",")
             unknown = [w for w in words if w not in [row[0] for row in ROWS]]
             if unknown:
-                raise Usage(f"--rows {unknown[0]}: there are " + " ".join(r[0] for r in ROWS))
+                raise Usage(f"--rows {unknown[0] or repr('')}: there are " + " ".join(r[0] for r in ROWS))
             rows = [r for r in ROWS if r[0] in words]
         elif opts.quick:
             rows = [r for r in ROWS if r[0] in QUICK]

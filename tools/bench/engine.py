@@ -10,6 +10,7 @@ kept separately; nothing averages it in.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -584,7 +585,12 @@ def tier_requests(server: Server) -> dict | None:
 def save(record: dict, folder: str) -> None:
     """Write a file completely or not at all, whenever the program ends."""
     path = os.path.join(folder, "run.json")
-    with open(path + ".new", "w", encoding="utf-8") as f:
-        json.dump(record, f, indent=1)
-    os.rename(path + ".new", path)
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as f:
+            json.dump(record, f, indent=1)
+        os.rename(path + ".new", path)
+    except OSError as e:
+        with contextlib.suppress(OSError):
+            os.unlink(path + ".new")
+        raise Problem(f"{path}: {e.strerror}") from e
 

@@ -121,7 +121,7 @@ def check(ap: argparse.ArgumentParser, args: Any, kind: Any = Experiment) -> Non
         args.remote[m.group(1)] = f"{m.group(2)}:{m.group(3)}"
     args.cpu_list = cpu_list(ap, args.cpus_used)
     args.names = server_names(ap, args.servers)
-    args.asked = bool(args.servers)
+    args.asked = args.servers is not None
     args.stats = stat_commands(ap, args)
 
 
@@ -156,11 +156,11 @@ def stat_commands(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict
 
 def server_names(ap: argparse.ArgumentParser, text: str) -> list[str]:
     """The names of --servers, installed or not."""
-    ret = text.split(",") if text else []
+    ret = text.split(",") if text is not None else []
     for name in ret:
         kind, dash, tier = name.partition("-")
         if kind not in KINDS:
-            ap.error(f"--servers {name}: there are {' '.join(KINDS)}")
+            ap.error(f"--servers {name or repr('')}: there are {' '.join(KINDS)}")
         if dash and (KINDS[kind] is not Toboggan or tier not in Toboggan.TIERS):
             ap.error(f"--servers {name}: there is no such tier")
         if ret.count(name) > 1:
@@ -351,11 +351,11 @@ def main(name: str, argv: list[str]) -> int:
     run = Run(lab, args, record)
     record["ended"] = measure(run, exps, record)
     record["complete"] = record["ended"] is None
-    save(record, args.out)
-    where_is = report.write(record, args.out)
+    where_is = written(record, args.out)
     print(json.dumps(terminal.plain(record), indent=1) if args.json else
           terminal.markdown(record) if args.markdown else terminal.tables(record))
-    print(where_is, file=sys.stderr if args.json or args.markdown else sys.stdout)
+    if where_is:
+        print(where_is, file=sys.stderr if args.json or args.markdown else sys.stdout)
     without = [e["name"] for e in record["experiments"] if not e["samples"]]
     if without:
         say(f"bench: the run ended before {', '.join(without)}")
@@ -363,7 +363,18 @@ def main(name: str, argv: list[str]) -> int:
         return INTERRUPTED
     say_without(record)
     bad = any(s["invalid"] for e in record["experiments"] for s in e["samples"])
-    return 1 if bad or lacking or not record["complete"] else 0
+    return 1 if bad or lacking or not where_is or not record["complete"] else 0
+
+
+def written(record: dict, folder: str) -> str | None:
+    """Write the run and its page: the page's place; None if that is not possible."""
+    try:
+        save(record, folder)
+        return report.write(record, folder)
+    except (Problem, OSError) as e:
+        why = str(e) if isinstance(e, Problem) else f"{e.filename or folder}: {e.strerror}"
+        say(f"bench: {why}: there is no report, only its tables")
+        return None
 
 
 def say_without(record: dict) -> None:
