@@ -79,6 +79,29 @@ def t_lines_of_our_own_are_lists_too():
                                       (3, "/c", 5)]
 
 
+def t_a_list_makes_only_files_of_its_folder():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "list")
+        for line, text in (("/../../out 1 #5", "not the plain path"), ("/a/ 1 #5", "not the plain"),
+                           ("//a 1 #5", "not the plain path"), ("/a?b 1 #5", "not the plain path"),
+                           ("/%41 1 #5", "not the plain path"), ("/a/./b 1 #5", "not the plain"),
+                           ("/a 1 #5\n/a/b/c 1 #5", "/a is also the folder"),
+                           ("/a 1 #5\n/a 2 #6", "/a has 5 bytes in another line"),
+                           ("/1k.jpg 1 #5", "/1k.jpg has 1024 bytes in every lab"),
+                           (f"/{'a' * 256} 1 #5", "not the plain path")):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(f"{line}\n")
+            refused(lambda: capacity.Capacity(t_bench.options("capacity", "--list",
+                                                                      path)), text=text)
+            err = io.StringIO()
+            with contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+                makesite.main([f"{folder}/s", "--only", "--list", path])
+            assert text in err.getvalue(), err.getvalue()
+            assert sorted(os.listdir(folder)) == ["list", "s"] and not os.listdir(f"{folder}/s")
+    assert lists.unmakeable(lists.parse("/a/b 1 #5\n/a/c 1 #5\n/a/b 2 #5", "x")) is None
+    assert lists.unmakeable(lists.STANDARD) is None
+
+
 def t_a_list_that_asks_for_nothing_or_is_none_is_refused():
     for text, words in (("", "no request in it"), ("# only\n/a 0\n", "no request in it"),
                         ("/a x\n", "line 1: want `PATH WEIGHT [#SIZE]`"),

@@ -123,6 +123,9 @@ class FullCore(Experiment):
         if path:
             raise Usage(f"--list {name}: {path} has no size; add it after the weight, "
                         "such as #500")
+        why = to_be_made and lists.unmakeable(self.listed)
+        if why:
+            raise Usage(f"--list {name}: {why}")
 
     def connections(self, _point: Any) -> Any:
         return self.opts.connections
@@ -345,7 +348,8 @@ class Capacity(FullCore):
             words = opts.rows.split(",")
             unknown = [w for w in words if w not in [row[0] for row in ROWS]]
             if unknown:
-                raise Usage(f"--rows {unknown[0] or repr('')}: there are " + " ".join(r[0] for r in ROWS))
+                raise Usage(f"--rows {unknown[0] or repr('')}: there are " +
+                            " ".join(r[0] for r in ROWS))
             rows = [r for r in ROWS if r[0] in words]
         elif opts.quick:
             rows = [r for r in ROWS if r[0] in QUICK]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 KIB = 1024
 UNITS = {"": 1, "k": KIB, "m": KIB * KIB}
+NAME_MAX = 255              # bytes of a file's name
 UNKNOWN = -1                # a size, in the format of load.c
 # WebStone's own mix, of 1,000 requests, with the sizes of its generator of files.
 STANDARD = ((350, "/file500.html", 500), (500, "/file5k.html", 5 * KIB),
@@ -90,6 +91,28 @@ def is_made(row: Any) -> bool:
 def made(rows: Any) -> Files:
     """The files that the lab makes for a list."""
     return files.Files([row for row in rows if is_made(row)])
+
+
+def unmakeable(rows: Any) -> str | None:
+    """Why the lab cannot make a file of a list, None if it can make all of them.
+
+    The files are made by root, and never outside their folder.
+    """
+    sizes: dict[str, int] = {path: size for _, path, size in files.basic().rows}
+    own, mine = set(sizes), [row[1:3] for row in rows if is_made(row)]
+    for path, size in mine:
+        if os.path.normpath(path) != path or path.startswith("//") or re.search("[?%\0]", path) or \
+                max(map(len, os.fsencode(path).split(b"/"))) > NAME_MAX:
+            return f"{path} is not the plain path of a file"
+        if sizes.setdefault(path, size) != size:
+            return f"{path} has {sizes[path]} bytes " + \
+                ("in every lab" if path in own else "in another line")
+    folders = {os.path.dirname(path) for path in sizes}
+    for folder in list(folders):
+        while (folder := os.path.dirname(folder)) != "/":
+            folders.add(folder)
+    return next((f"{path} is also the folder of another file" for path, _ in mine
+                 if path in folders), None)
 
 
 def without_size(rows: Any) -> Any:

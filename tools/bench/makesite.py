@@ -42,6 +42,8 @@ def main(argv: list[str]) -> int:
             rows = lists.read(name)
             if path := lists.without_size(rows):
                 ap.error(f"--list {name}: {path} has no size")
+            if why := lists.unmakeable(rows):
+                ap.error(f"--list {name}: {why}")
             lists.made(rows).make(args.dir)
         for nr in args.objects:
             files.objects(nr).make(args.dir)
