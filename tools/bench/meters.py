@@ -63,8 +63,9 @@ class Core:
         cpu_s = wall * self.nr
         return {"wall_s": wall, "busy_s": busy, "steal_s": steal,
                 "not_idle_s": cpu_s - idle - steal,
-                "share": busy / cpu_s if cpu_s else 0.0,
-                "busiest": max(one[0] for one in each) / wall if wall else 0.0}
+                # the kernel counts in hundredths of a second, so a little more than all may show
+                "share": min(1.0, busy / cpu_s) if cpu_s else 0.0,
+                "busiest": min(1.0, max(one[0] for one in each) / wall) if wall else 0.0}
 
 
 class Idle:
