@@ -21,6 +21,7 @@ import ktap                     # noqa: E402
 
 import fileset                  # noqa: E402
 import lab                      # noqa: E402
+import meters                   # noqa: E402
 import servers                  # noqa: E402
 
 ONE = ("connections", "--quick", "--connections", "4", "--servers", "toboggan")
@@ -325,6 +326,18 @@ def t_capacity_s_tables_for_programs():
     got = json.loads(done.out)
     assert set(got["experiments"]["capacity"]["points"]) == {"304"} and got["machine"]["kernel"], \
            got
+    clean()
+
+
+def t_a_load_of_many_connections_comes_to_its_end():
+    """Its first frames circulate between two TC programs, and are never free again."""
+    queue = meters.first("/proc/sys/net/core/netdev_max_backlog", r"(\d+)", 1000)
+    most = min(500, int(queue) // 2)
+    done = benched.run("capacity", "--rows", "1k", "--servers", "toboggan", "--seconds", "0.2",
+                       "--repeats", "1", "--busy-machine", "--browser", "--connections", str(most))
+    for s in benched.samples(done.record):
+        assert s["opened"] == most and s["requests"] > most, s
+    assert len(benched.samples(done.record)) == 2, done.out
     clean()
 
 

@@ -36,8 +36,14 @@
 #define WINDOW_MS	100		/* each has a rate */
 #define AGAIN_NS	300000000LL	/* minimum before a request without an answer is repeated */
 #define STALLED_NS	(2 * SECOND_NS)	/* minimum before a request counts as unanswered */
+#define LONGEST_NS	(10 * SECOND_NS) /* and maximum: of a server that hardly answers */
 #define OPEN_NS		(5 * SECOND_NS)	/* for the first answer on each connection */
 #define WARM_NS		200000000LL
+/*
+ * Bytes of frames that are on their way. A TC program at the other end turns a frame into its
+ * answer, and ours turns that into the next request, so one may never come to its end.
+ */
+#define FRAMES_ROOM	(256 << 20)
 #define BURST		32		/* SYNs in a row: a queue has room for them */
 #define WINDOWS_MAX	4096
 #define CPUS_MAX	1024
@@ -388,8 +394,12 @@ static void window_end(struct measurement *m, bool last)
  */
 static bool all_get_on(const struct measurement *m, int64_t now)
 {
-	int64_t limit = m->patience_ns > STALLED_NS ? m->patience_ns : STALLED_NS;
+	int64_t limit = m->patience_ns;
 
+	if (limit < STALLED_NS)
+		limit = STALLED_NS;
+	if (limit > LONGEST_NS)
+		limit = LONGEST_NS;
 	return !waiting_nr(m->until_ns) || now >= m->until_ns + limit;
 }
 
@@ -433,11 +443,14 @@ static void measure(struct ring_buffer *ring)
 static void interface(const char *name)
 {
 	struct ifreq r = {};
+	int room = FRAMES_ROOM;
 
 	conf.ifindex = if_nametoindex(name);
 	packet_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (!conf.ifindex || packet_fd < 0)
 		die("%s: %s", name, strerror(errno));
+	if (setsockopt(packet_fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)))
+		die("no room for frames: %s", strerror(errno));
 	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", name);
 	if (ioctl(packet_fd, SIOCGIFHWADDR, &r))
 		die("%s: %s", name, strerror(errno));
