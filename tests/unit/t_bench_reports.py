@@ -458,7 +458,8 @@ def t_figures_that_are_rates_are_refused_with_the_rate():
         assert shown <= {"cpu_ns", "error_percent"}, (name, shown)
         assert not [s[key] for key in s if re.fullmatch("(p[0-9]+|max|mean)_us", key) and
                     s[key] is not None], s
-        assert s["withheld"].keys() >= set(exp.withheld)
+        assert s["withheld"].keys() >= {*exp.withheld, "throughput", "throughput_bps"}
+        assert s["withheld"]["throughput"] == exp.rate({**s, "rate": 7.0}), "a hollow mark"
 
 
 def t_a_rate_at_which_nothing_is_answered_is_a_point_of_the_sweep():

@@ -332,11 +332,13 @@ class Run:
             whose, why = own
         ret.update(limit=whose, limit_why=why, halves_ratio=ratio,
                    refused=bottleneck.refused(whose))
+        rates = {"throughput": exp.rate(ret), "throughput_bps": ret["bps"]}
         if ret["refused"]:
             ret["withheld"] = {key: ret[key] for key in exp.withheld if ret.get(key) is not None}
             ret.update(dict.fromkeys(ret["withheld"]))
+            ret["withheld"].update(rates)       # hollow marks of the charts
         else:
-            ret["throughput"], ret["throughput_bps"] = exp.rate(ret), ret["bps"]
+            ret.update(rates)
         exp.seal(ret)
 
     def halves(self, exp: Experiment, load: Load, server: Server, seconds: float, rate: float,
