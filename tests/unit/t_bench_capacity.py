@@ -258,8 +258,8 @@ def t_bad_input_is_said_and_no_figure():
             "opened": 256, "verified": 10, "gaps": 0, "resent": 0, "segments": 1000,
             "idle": {"0": 0.0, "1": 0.5}, "stolen": {"0": 0.0}}
 
-    def after(**change):
-        sample.update(invalid=None, rate=1000)
+    def after(others=0.0, **change):
+        sample.update(invalid=None, rate=1000, others_share=others)
         exp.after(run, exp.points[0], nginx, sample, {**good, **change})
 
     exp.before(run, exp.points[0], nginx)
@@ -271,6 +271,9 @@ def t_bad_input_is_said_and_no_figure():
                          ({}, "the link lost segments"),
                          ({"verified": 0}, "not one reply was verified")):
         refused(lambda change=change: after(**change), text=text)
+    again = iter((25,))
+    after(others=0.2, resent=20)        # other programs hold them up: that is said instead
+    refused(lambda: after(others=0.2, gaps=20), text="the link lost segments: 2.0%")
     # wrong bytes, statuses; connections that were not opened
     for change, text in (({"errors": 3, "kinds": {"body": 3}}, "body 3"),
                          ({"statuses": 2}, "2 wrong statuses"),

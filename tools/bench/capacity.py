@@ -78,7 +78,7 @@ class FullCore(Experiment):
     unable = "it cannot answer these requests"
     listed = ()                 # the user's rows instead of those of the points
     others = ()                 # [(name, options)] of further Toboggans
-    sent_again = 0              # segments of the server's TCP, before a load
+    sent_again = None           # segments that the server's TCP had sent again before a load
     misses, old = 0, False      # per cent of requests that no kernel tier answers; HTTP/1.0
 
     @staticmethod
@@ -268,8 +268,7 @@ class FullCore(Experiment):
             return
         if not got["verified"]:
             raise Problem("not one reply was verified")
-        again = run.lab.retransmitted(server) - self.sent_again
-        sample["lost"] = got["gaps"] + got["resent"] + again
+        sample["lost"] = got["gaps"] + self.repeated(run, server, sample, got)
         lost = sample["lost"] / max(1, got["segments"])
         if lost > LOST_MAX:
             raise Problem(f"the link lost segments: {lost:.1%} of them were missing or repeated")
@@ -281,16 +280,20 @@ class FullCore(Experiment):
             raise Problem(f"wire answered only {tiers.get('wire', 0):,} of {got['requests']:,} "
                           "requests; see toboggan stats")
 
+    def repeated(self, run: Run, server: Server, sample: Sample, got: dict) -> int:
+        """Segments that one side sent again, for want of an answer of the other.
+
+        Where other programs hold up a side, that shows no loss; such a sample has its own mark.
+        """
+        if self.sent_again is None or by_others(sample):
+            return 0
+        return got["resent"] + run.lab.retransmitted(server) - self.sent_again
+
     def own_limit(self, sample: Sample) -> tuple[str, str] | None:
-        if sample["others_share"] > OTHERS_MAX:
-            # a process that has waited for others has their time at once
-            by_others = f"{min(1, sample['others_share']):.0%} of their time"
-        else:
-            by_others = f"{sample['stolen']:.0%} stolen by the hypervisor" * \
-                (sample["stolen"] > STOLEN_MAX)
-        sample["disturbed"] = bool(by_others)
-        if by_others and not self.opts.busy_machine:
-            return bottleneck.OTHERS, by_others
+        disturbance = by_others(sample)
+        sample["disturbed"] = bool(disturbance)
+        if disturbance and not self.opts.busy_machine:
+            return bottleneck.OTHERS, disturbance
         share = f"the server's core was {sample['server_share']:.0%} busy"
         if sample["server_share"] >= FULL:
             return bottleneck.SERVER, share
@@ -307,6 +310,14 @@ class FullCore(Experiment):
 
     def line(self, sample: Sample) -> str:
         return f"{sample['rate']:,.0f}/s, core {sample['server_share']:.0%} full"
+
+
+def by_others(sample: Sample) -> str:
+    """How other programs disturbed a sample; empty: they did not."""
+    if sample["others_share"] > OTHERS_MAX:
+        # a process that has waited for others has their time at once
+        return f"{min(1, sample['others_share']):.0%} of their time"
+    return f"{sample['stolen']:.0%} stolen by the hypervisor" * (sample["stolen"] > STOLEN_MAX)
 
 
 class Capacity(FullCore):
