@@ -238,6 +238,18 @@ def t_the_terminal_has_the_table_and_the_reasons():
            plain
 
 
+def t_reasons_that_differ_in_their_numbers_share_one():
+    rec = record()
+    entry = rec["experiments"][0]
+    for s in entry["samples"]:
+        if s["server"] == "nginx":
+            s.update(limit="client", refused=bottleneck.refused("client"), throughput=None,
+                     throughput_bps=None, limit_why=f"the clients' CPUs were {s['point']} % busy")
+    entry["summary"] = engine.summarise(entry)
+    text = terminal.tables(rec)
+    assert "elsewhere with other numbers" in text and "[2]" not in text, text
+
+
 def t_numbers_are_rounded_before_their_unit_is_chosen():
     for value, want in ((999.4, "999"), (999.7, "1k"), (999400, "999k"), (999700, "1M"),
                         (1234567, "1.23M"),

@@ -59,7 +59,23 @@ def ratio(r: Any) -> str:
         f"{form} ({digits(r['low'], 3)}–{digits(r['high'], 3)})"
 
 
-def block(entry: dict, figure: Any, reasons: list[str]) -> list[list]:
+def number_of(reasons: dict[str, list[str]], row: Any, why: str) -> int:
+    """The number of a reason in {kind: reasons}; those that differ only in their details share
+    one, or a busy machine's table would have a number for each cell."""
+    kind = row["refused"][0] if row and row["refused"] else why
+    if why not in reasons.setdefault(kind, []):
+        reasons[kind].append(why)
+    return list(reasons).index(kind) + 1
+
+
+def explained(reasons: dict[str, list[str]]) -> list[str]:
+    """A line for each number."""
+    return [f"[{nr}] no figure: {whys[0]}" +
+            "; elsewhere with other numbers, which the report has" * (len(whys) > 1)
+            for nr, whys in enumerate(reasons.values(), 1)]
+
+
+def block(entry: dict, figure: Any, reasons: dict[str, list[str]]) -> list[list]:
     """The lines of one figure's table: [[cell]], the first being the heads."""
     key, title, unit, _ = figure
     rows = {(r["point"], r["server"]): r for r in entry["summary"]}
@@ -75,9 +91,7 @@ def block(entry: dict, figure: Any, reasons: list[str]) -> list[list]:
                 cells.append(mark(row, key) + human(value["median"], unit))
                 continue
             why = why_not(entry, point["x"], name, row)
-            if why and why not in reasons:
-                reasons.append(why)
-            cells.append(f"[{reasons.index(why) + 1}]" if why else "")
+            cells.append(f"[{number_of(reasons, row, why)}]" if why else "")
         for name in ours:
             row = rows.get((point["x"], name))
             if reference:
@@ -102,12 +116,12 @@ def derived(entry: dict) -> Iterator[str]:
 
 def table(entry: dict) -> str:
     """All of one experiment."""
-    out, reasons = [f"{entry['title']}"], []
+    out, reasons = [f"{entry['title']}"], {}
     shown = [f for f in entry["figures"]
              if any(r["figures"].get(f[0]) for r in entry["summary"])]
     for figure in (shown or entry["figures"][:1])[:FIGURES]:
         out.append(aligned(block(entry, figure, reasons)))
-    notes = [f"[{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)] + marks(entry)
+    notes = explained(reasons) + marks(entry)
     if notes:
         out.append("\n".join(notes))
     lines = entry.get("last_lines") or list(derived(entry))
@@ -155,12 +169,12 @@ def markdown(record: dict) -> str:
     for entry in record["experiments"]:
         if not entry["samples"]:
             continue
-        reasons = []
+        reasons = {}
         head, *rows = block(entry, entry["figures"][0], reasons)
         out += [" | ".join(["", *head, ""]).strip(), "|" + "---|" * len(head)]
         out += [" | ".join(["", *row, ""]).strip() for row in rows]
         out += ["", *(f"- {line}" for line in entry.get("last_lines") or derived(entry)),
-                *(f"- [{nr}] no figure: {why}" for nr, why in enumerate(reasons, 1)),
+                *(f"- {line}" for line in explained(reasons)),
                 *(f"- {words}" for words in marks(entry)), ""]
     m = record["machine"]
     servers = ", ".join(" ".join(one) for one in record["servers"].items())
