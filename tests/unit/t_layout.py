@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""tools/lint-layout: what is too long or includes a room above is named, without exception,
-and so is an include guard with another name than its file."""
+"""tools/lint-layout: what is too long, in no room or includes a room above is named, without
+exception, and so is an include guard with another name than its file."""
 import os
 import subprocess
 import sys
@@ -58,6 +58,12 @@ def t_a_guard_with_another_name_is_named():
     tree = {**CLEAN, **GUARD}
     status, lines = lint(tree, names(tree))
     assert status == 1 and len(lines) == 1 and "TBG_USERD_OS_A_H" in lines[0], lines
+
+
+def t_a_file_in_no_room_is_named():
+    for name in ("userd/new/a.c", "userd/a.c"):
+        status, lines = lint({**CLEAN, name: '#include "os/b.h"\n'}, [*names(CLEAN), name])
+        assert status == 1 and len(lines) == 1 and f"{name}: is in no room" in lines[0], lines
 
 
 def t_each_fault_is_named():
