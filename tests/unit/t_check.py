@@ -73,6 +73,12 @@ def t_an_exit_code_without_a_failure_is_one():
     assert result.sums == [3, 1, 0] and result.failures, result
 
 
+def t_a_failure_without_a_test_has_its_reason():
+    """Such as a test kernel that is unknown: what came before the sum."""
+    [result], _ = run(part("echo 'vm/run: 9.9: no such kernel'; echo '0 passed, 1 failed'; exit 2"))
+    assert result.failures[0] == "# FAILED part: vm/run: 9.9: no such kernel", result
+
+
 def t_a_second_run_that_is_cut_off_stays_failed():
     with tempfile.TemporaryDirectory() as folder:
         [result], _ = run(part(f"mkdir {folder}/x && {{ {FAILS}; }}; kill -9 $$"))
