@@ -18,9 +18,11 @@
 
 /*
  * What socket the kernel has for a segment of an unknown connection. LISTENER: one of this
- * daemon; HALF: a request socket of one.
+ * daemon; HALF: a request socket of one; WHOLE: an established one of anybody.
  */
-enum tbg_found { TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_OTHER };
+enum tbg_found {
+	TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_WHOLE, TBG_FOUND_OTHER
+};
 
 __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_pkt *p,
 					struct tbg_agreed *a)
@@ -39,6 +41,8 @@ __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_
 	else if (sk->state == BPF_TCP_NEW_SYN_RECV && !p->payload_len &&
 		 tbg_request_read(sk, p, a) && tbg_is_ours(sk))
 		ret = TBG_FOUND_HALF;
+	else if (sk->state == BPF_TCP_ESTABLISHED)
+		ret = TBG_FOUND_WHOLE;
 	bpf_sk_release(sk);
 	return ret;
 }
@@ -86,7 +90,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
 		break;
-	case TBG_FOUND_OTHER:
+	case TBG_FOUND_WHOLE:
 		if (!knob->vrfs)
 			tbg_known_add(skb, p, key);
 		return TBG_WHY_NO_FLOW;
