@@ -7,6 +7,7 @@
  */
 #include "control.bpf.h"
 #include "give.bpf.h"
+#include "known.bpf.h"
 #include "way.bpf.h"
 
 /* Sends our FIN: the first one, on an idle connection, or a repeat. */
@@ -116,7 +117,7 @@ int tbg_push(struct __sk_buff *skb)
 	__builtin_memset(&s->reply, 0, sizeof(s->reply));
 	tbg_clock_read(s);
 	if (what == TBG_PUSH_ASK)
-		return !tbg_give_find(skb, s);
+		return !(tbg_give_find(skb, s) ?: tbg_ask_line(skb, s, true));
 	if (what == TBG_PUSH_WHY)
 		return tbg_ask(skb, s, knob);
 	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
