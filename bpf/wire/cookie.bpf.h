@@ -16,7 +16,7 @@
 #define TBG_WIRE_COOKIE_BPF_H
 
 #include "../core/key.h"
-#include "known.bpf.h"
+#include "tcb.bpf.h"
 
 #define TBG_COOKIE_SHIFT 36	/* of ns: a "minute" is 69 s; a cookie is valid for two */
 #define TBG_COOKIE_BITS	 11

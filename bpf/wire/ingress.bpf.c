@@ -91,8 +91,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 			return TBG_WHY_CSUM;
 		break;
 	case TBG_FOUND_WHOLE:
-		if (!knob->vrfs)
-			tbg_known_add(skb, p, key);
+		tbg_known_add(skb, p, key);
 		return TBG_WHY_NO_FLOW;
 	default:
 		return TBG_WHY_NO_FLOW;
@@ -134,7 +133,6 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 	int act;
 
 	tbg_port_note(skb);
-	tbg_known_remove(&s->pkt);
 	if (f) {
 		act = tbg_on_shared(skb, s, key, f);
 		if (act != TBG_NOT_YET)
@@ -150,6 +148,8 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 	}
 	act = tbg_end_served(knob, &s->pkt.key, s->pkt.v6) ?
 	      tbg_syn_answer(skb, s, knob, key) : TBG_PASS;
+	/* behind the look for a socket; a SYN-ACK leaves when this program has ended */
+	tbg_known_remove(&s->pkt);
 	if (act == TBG_PASS)
 		tbg_count(TBG_WHY_CONTROL);
 	return act;

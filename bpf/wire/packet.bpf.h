@@ -39,6 +39,11 @@ static __always_inline bool tbg_is_ext(int next)
 	return next == 0 || next == 43 || next == 44 || next == 60;
 }
 
+static __always_inline __u64 tbg_pair(__u32 low, __u32 high)
+{
+	return low | (__u64)high << 32;
+}
+
 static __always_inline void tbg_map_v4(__u32 ret[4], __u32 addr)
 {
 	ret[0] = 0;

@@ -149,7 +149,7 @@ static void push(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
 	push_with(t, key, tcb, what, NULL, 0);
 }
 
-/* Whether wire could answer this request of the connection, apart from the reply's length. */
+/* Whether wire could answer this request of the connection, if the client's MSS allows. */
 static bool asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint8_t *b,
 		 uint32_t len)
 {
@@ -180,10 +180,14 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 		return false;
 	if (done == TBG_REPAIR_UNKNOWN)
 		goto end;
-	/* from now on, segments to the socket undo it */
 	if (bpf_map_update_elem(t->tcbs_fd, &k->key, &tcb, BPF_NOEXIST))
 		goto undo;
-	push(t, &k->key, &tcb, TBG_PUSH_SEEK);
+	/*
+	 * From now on, segments to the socket undo it. This is a call of its own, so that
+	 * those under way reach the socket before its numbers are read.
+	 */
+	if (push_with(t, &k->key, &tcb, TBG_PUSH_SEEK, NULL, 0) < 0)
+		goto forget;
 	if (push_with(t, &k->key, &tcb, TBG_PUSH_GIVE, b, len) <= 0)
 		goto forget;
 	/* no segment reaches the socket any more */
