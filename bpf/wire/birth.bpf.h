@@ -51,13 +51,13 @@ struct inet6_dev___wire {
 	struct ipv6_devconf___wire cnf;
 } __attribute__((preserve_access_index));
 
-struct net_device___mtu {
+struct net_device___link {
 	unsigned int mtu;
 	struct inet6_dev___wire *ip6_ptr;
 } __attribute__((preserve_access_index));
 
-struct sk_buff___mtu {
-	struct net_device___mtu *dev;
+struct sk_buff___link {
+	struct net_device___link *dev;
 } __attribute__((preserve_access_index));
 
 /* What client and server have negotiated, by whichever of them answered the SYN. */
@@ -70,16 +70,24 @@ struct tbg_agreed {
 	__u8 snd_wscale, rcv_wscale, flags;
 };
 
+/* Returns what IPv6 knows of the segment's interface; NULL: the kernel may have no IPv6. */
+static __always_inline struct inet6_dev___wire *tbg_inet6_of(struct __sk_buff *skb)
+{
+	struct sk_buff___link *b = (void *)skb;
+	struct inet6_dev___wire *own = NULL;
+
+	if (bpf_core_field_exists(own->cnf.mtu6))
+		own = BPF_CORE_READ(b, dev, ip6_ptr);
+	return own;
+}
+
 /* Returns the MTU of the segment's interface. Routers may set a smaller one for IPv6. */
 static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, bool v6)
 {
-	struct sk_buff___mtu *b = (void *)skb;
+	struct inet6_dev___wire *own = v6 ? tbg_inet6_of(skb) : NULL;
+	struct sk_buff___link *b = (void *)skb;
 	__u32 mtu = BPF_CORE_READ(b, dev, mtu), mtu6;
-	struct inet6_dev___wire *own;
 
-	if (!v6)
-		return mtu;
-	own = BPF_CORE_READ(b, dev, ip6_ptr);
 	mtu6 = own ? BPF_CORE_READ(own, cnf.mtu6) : mtu;
 	return mtu6 < mtu ? mtu6 : mtu;
 }
@@ -88,12 +96,11 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, bool v6)
 static __always_inline __u8 tbg_hops_of(struct __sk_buff *skb, const struct tbg_knob *knob,
 					bool v6)
 {
-	struct sk_buff___mtu *b = (void *)skb;
 	struct inet6_dev___wire *own;
 
 	if (!v6)
 		return knob->ttl;
-	own = BPF_CORE_READ(b, dev, ip6_ptr);
+	own = tbg_inet6_of(skb);
 	return own ? BPF_CORE_READ(own, cnf.hop_limit) : knob->hops;
 }
 

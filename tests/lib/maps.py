@@ -19,6 +19,7 @@ from typing import Any, Iterator
 
 SYS_BPF = 321                           # x86-64
 BPF_MAP_LOOKUP_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_MAP_GET_FD_BY_ID = 1, 4, 14
+BPF_ENABLE_STATS, BPF_STATS_RUN_TIME = 32, 0
 FLOWS, EMBRYOS, TCBS = "tbg_flows", "tbg_embryos", "tbg_tcbs"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,6 +54,20 @@ def info(pid: int, name: str, kind: str = "map") -> Any:
         if out["name"] == name:
             return out
     raise AssertionError(f"process {pid} has no {kind} {name}")
+
+
+@contextlib.contextmanager
+def runs(pid: int, program: str) -> Iterator[list[int]]:
+    """A list that has one number after the block: how often the program has run in it."""
+    fd = _bpf(BPF_ENABLE_STATS, struct.pack("=I", BPF_STATS_RUN_TIME))
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    ret: list[int] = []
+    try:
+        before = info(pid, program, "prog").get("run_cnt", 0)
+        yield ret
+        ret.append(info(pid, program, "prog").get("run_cnt", 0) - before)
+    finally:
+        os.close(fd)
 
 
 def detach(pid: int, program: str, where: str, name: str) -> None:

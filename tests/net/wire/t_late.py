@@ -189,6 +189,21 @@ def t_idle_connection_is_given_back():
     assert late()["given"] == before + 1
 
 
+def t_what_is_too_long_for_wire_is_not_given_back():
+    """The daemon asks less and less often, and makes no attempt."""
+    long = talk.content("long", 30000)
+    d.write("long", long)
+    with connect() as c:
+        net.until(lambda: c.get("/long").tier == "user", "the daemon does not cache it")
+    with connect() as c:
+        target, body = miss()
+        assert c.get(target).body == body
+        with maps.runs(d.pid, "tbg_push") as runs:
+            for _ in range(14):
+                assert c.get("/long").body == long
+    assert runs[0] <= 5, f"{runs[0]} questions and attempts"
+
+
 def place(port, family=4):
     """(where the table has a connection from this port, its mark): bpf/wire/known.bpf.h."""
     link, mix, most = n.links[0], 0x9e3779b97f4a7c15, (1 << 64) - 1
