@@ -117,9 +117,8 @@ def array(pid: int, name: str) -> bytes:
         os.close(fd)
 
 
-def element(pid: int, name: str, index: int) -> bytes:
-    """One element of an array, none of those for each CPU."""
-    what = info(pid, name)
+def element(what: Any, index: int) -> bytes:
+    """One element of the array with this info(), none of those for each CPU."""
     fd = _open(what)
     try:
         key, value = ctypes.c_uint32(index), ctypes.create_string_buffer(what["bytes_value"])

@@ -20,14 +20,14 @@ import talk
 PORT = 8080
 GIVE_BACK = 3
 IDLE_S = 30 if client.IN_VM else 3      # no client of a busy guest may be that slow
-n = d = None
+n = d = table = None
 HIT = talk.content("hit", 600)
 LARGE = talk.content("large", 300000)
 miss_nr = 0
 
 
 def begin():
-    global n, d
+    global n, d, table
     n = net.Net(links=1)
     with n.server.inside():
         d = daemon.Daemon("--wire", "tbg0,lo", "--late-sockets", "auto",
@@ -47,6 +47,7 @@ def begin():
         with open("/proc/kallsyms", encoding="ascii") as f:
             assert " bpf_sk_assign_tcp_reqsk\n" not in f.read(), why
         raise ktap.Skip("before Linux 6.9: no late sockets")
+    table = maps.info(d.pid, "tbg_knowns")
     with connect() as c:
         c.get("/hit")
         c.get("/large")
@@ -222,7 +223,7 @@ def place(port, family=4):
 def is_known(port, family=4):
     """Whether wire passes segments of this connection without looking for it."""
     at, mark = place(port, family)
-    return struct.unpack_from("<Q", maps.element(d.pid, "tbg_knowns", at))[0] == mark
+    return struct.unpack_from("<Q", maps.element(table, at))[0] == mark
 
 
 def from_port(port, family=4):
