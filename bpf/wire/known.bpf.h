@@ -11,8 +11,7 @@
 #ifndef TBG_WIRE_KNOWN_BPF_H
 #define TBG_WIRE_KNOWN_BPF_H
 
-#include "socket.bpf.h"
-#include "tcb.bpf.h"
+#include "hand.bpf.h"
 
 #define TBG_KNOWN_BITS	14
 
@@ -40,21 +39,27 @@ struct {
 #define TBG_KNOWN_MIX	0x9e3779b97f4a7c15ull
 
 /*
- * Sets the mark of an entry from its addresses and the ports, remote and local one. The same
- * mark and the same addresses are the same ports; a mark that is read with the addresses of
- * another entry fits nothing.
+ * Makes an entry of addresses and of the ports, remote and local one, as they are in packets.
+ * The same mark and the same addresses are the same ports; a mark that is read with the
+ * addresses of another entry fits nothing.
  */
-static __always_inline void tbg_known_mark(struct tbg_known *k, __u32 ports, bool v6)
+static __always_inline void tbg_known_make(struct tbg_known *ret, const __u32 *remote,
+					   const __u32 *local, __u32 ports, bool v6)
 {
-	__u64 mark = k->ends[0];
+	__u64 mark;
 
+	ret->ends[0] = v6 ? tbg_pair(remote[0], remote[1]) : tbg_pair(remote[0], local[0]);
+	ret->ends[1] = v6 ? tbg_pair(remote[2], remote[3]) : 0;
+	ret->ends[2] = v6 ? tbg_pair(local[0], local[1]) : 0;
+	ret->ends[3] = v6 ? tbg_pair(local[2], local[3]) : 0;
+	mark = ret->ends[0];
 	if (v6) {
-		mark = mark * TBG_KNOWN_MIX ^ k->ends[1];
-		mark = mark * TBG_KNOWN_MIX ^ k->ends[2];
-		mark = mark * TBG_KNOWN_MIX ^ k->ends[3];
+		mark = mark * TBG_KNOWN_MIX ^ ret->ends[1];
+		mark = mark * TBG_KNOWN_MIX ^ ret->ends[2];
+		mark = mark * TBG_KNOWN_MIX ^ ret->ends[3];
 	}
 	mark = (mark ^ (__u64)ports << 24 ^ v6) * TBG_KNOWN_MIX;
-	k->mark = mark > TBG_KNOWN_VOID ? mark : ~mark;
+	ret->mark = mark > TBG_KNOWN_VOID ? mark : ~mark;
 }
 
 static __always_inline struct tbg_known *tbg_known_slot(const struct tbg_known *k)
@@ -81,9 +86,7 @@ static __always_inline bool tbg_known_read(struct __sk_buff *skb, struct tbg_kno
 		    *(const __u16 *)(ip + 6) & bpf_htons(0x3fff))
 			return false;
 		w = (const void *)(ip + 12);
-		ret->ends[0] = tbg_pair(w[0], w[1]);
-		ret->ends[1] = ret->ends[2] = ret->ends[3] = 0;
-		tbg_known_mark(ret, w[2], false);
+		tbg_known_make(ret, w, w + 1, w[2], false);
 		*flags = ip[20 + 13];
 		return true;
 	}
@@ -93,11 +96,7 @@ static __always_inline bool tbg_known_read(struct __sk_buff *skb, struct tbg_kno
 	if (!ip || ip[0] >> 4 != 6 || ip[6] != IPPROTO_TCP)
 		return false;
 	w = (const void *)(ip + 8);
-	ret->ends[0] = tbg_pair(w[0], w[1]);
-	ret->ends[1] = tbg_pair(w[2], w[3]);
-	ret->ends[2] = tbg_pair(w[4], w[5]);
-	ret->ends[3] = tbg_pair(w[6], w[7]);
-	tbg_known_mark(ret, w[8], true);
+	tbg_known_make(ret, w, w + 4, w[8], true);
 	*flags = ip[40 + 13];
 	return true;
 }
@@ -133,22 +132,18 @@ static __always_inline bool tbg_is_known(struct __sk_buff *skb)
 static __always_inline void tbg_known_of(const struct tbg_pkt *p, struct tbg_known *ret)
 {
 	const struct tbg_flow_key *e = &p->key;
+	__u32 ports = e->remote_port | (__u32)e->local_port << 16;
 
-	if (p->v6) {
-		ret->ends[0] = tbg_pair(e->remote[0], e->remote[1]);
-		ret->ends[1] = tbg_pair(e->remote[2], e->remote[3]);
-		ret->ends[2] = tbg_pair(e->local[0], e->local[1]);
-		ret->ends[3] = tbg_pair(e->local[2], e->local[3]);
-	} else {
-		ret->ends[0] = tbg_pair(e->remote[3], e->local[3]);
-	}
-	tbg_known_mark(ret, e->remote_port | (__u32)e->local_port << 16, p->v6);
+	if (p->v6)
+		tbg_known_make(ret, e->remote, e->local, ports, true);
+	else
+		tbg_known_make(ret, &e->remote[3], &e->local[3], ports, false);
 }
 
 /* The segment's connection may become wire's: it is searched for again. */
 static __attribute__((noinline)) int tbg_known_remove(const struct tbg_pkt *p)
 {
-	struct tbg_known k = {}, *slot;
+	struct tbg_known k, *slot;
 	__u64 was;
 
 	if (!p)
@@ -165,26 +160,14 @@ static __attribute__((noinline)) int tbg_known_remove(const struct tbg_pkt *p)
 	return 0;
 }
 
-/* Returns whether the segment's connection has an established socket and is not wire's. */
-static __always_inline bool tbg_is_kernel_s(struct __sk_buff *skb, const struct tbg_pkt *p,
-					    const struct tbg_tcb_key *key)
-{
-	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
-	bool ret = sk && sk->state == BPF_TCP_ESTABLISHED;
-
-	if (sk)
-		bpf_sk_release(sk);
-	return ret && !bpf_map_lookup_elem(&tbg_tcbs, key);
-}
-
 /*
- * Adds the segment's connection if it is the kernel's. That is checked while the slot is
- * busy: a connection that becomes wire's meanwhile makes it void.
+ * Adds the segment's connection if it has an established socket and is not wire's. That is
+ * checked while the slot is busy: a connection that becomes wire's meanwhile makes it void.
  */
 static __attribute__((noinline)) int tbg_known_add(struct __sk_buff *skb, const struct tbg_pkt *p,
 						   const struct tbg_tcb_key *key)
 {
-	struct tbg_known k = {}, *slot;
+	struct tbg_known k, *slot;
 	__u64 old;
 
 	if (!p || !key)
@@ -203,7 +186,7 @@ static __attribute__((noinline)) int tbg_known_add(struct __sk_buff *skb, const 
 	slot->ends[1] = k.ends[1];
 	slot->ends[2] = k.ends[2];
 	slot->ends[3] = k.ends[3];
-	if (!tbg_is_kernel_s(skb, p, key))
+	if (tbg_socket_state(skb, p) != BPF_TCP_ESTABLISHED || bpf_map_lookup_elem(&tbg_tcbs, key))
 		k.mark = TBG_KNOWN_NONE;
 	if (__sync_val_compare_and_swap(&slot->mark, TBG_KNOWN_BUSY, k.mark) != TBG_KNOWN_BUSY)
 		__sync_lock_test_and_set(&slot->mark, TBG_KNOWN_NONE);
