@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""tools/lint-layout: what is too long, in no room or includes a room above is named, without
-exception, and so is an include guard with another name than its file."""
+"""tools/lint-layout names each file that is too long, is in no room, includes a room above
+its own, or has an include guard with another name."""
 import os
 import subprocess
 import sys

@@ -378,7 +378,7 @@ def written(record: dict, folder: str) -> str | None:
 
 
 def say_without(record: dict) -> None:
-    """How many samples gave no figure: faulty ones, and those whose rate was refused."""
+    """Print how many samples were faulty, and how many had a refused rate; nothing if none."""
     samples = [s for e in record["experiments"] for s in e["samples"]]
     bad = sum(bool(s["invalid"]) for s in samples)
     refused = sum(bool(s["refused"]) and not s["invalid"] for s in samples)

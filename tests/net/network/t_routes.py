@@ -150,7 +150,7 @@ def answer(port, family, flags, opts, tos=0, open_it=False):
 
 
 def label(seg):
-    """Whether IPv6 has a flow label, and whose."""
+    """The kind of IPv6 flow label that a segment has: none, the client's or its own."""
     value = int.from_bytes(seg.ip[:4], "big") & 0xfffff if seg.family == 6 else 0
     return {0: "none", LABEL: "the client's"}.get(value, "its own")
 
