@@ -12,7 +12,7 @@
 
 #include "cookie.bpf.h"
 #include "crowd.bpf.h"
-#include "flow.bpf.h"
+#include "path.bpf.h"
 #include "socket.bpf.h"
 
 #define TBG_MSS_V6_LEAST 1220	/* bpf_sk_assign_tcp_reqsk() takes no less */
@@ -43,23 +43,6 @@ struct tcp_request_sock___wire {
 	bool used_tcp_ao, accecn_ok;
 } __attribute__((preserve_access_index));
 
-struct ipv6_devconf___wire {
-	__s32 hop_limit, mtu6;
-} __attribute__((preserve_access_index));
-
-struct inet6_dev___wire {
-	struct ipv6_devconf___wire cnf;
-} __attribute__((preserve_access_index));
-
-struct net_device___link {
-	unsigned int mtu;
-	struct inet6_dev___wire *ip6_ptr;
-} __attribute__((preserve_access_index));
-
-struct sk_buff___link {
-	struct net_device___link *dev;
-} __attribute__((preserve_access_index));
-
 /* What client and server have negotiated, by whichever of them answered the SYN. */
 struct tbg_agreed {
 	__u32 irs, iss;		/* the first sequence numbers after the SYNs */
@@ -69,40 +52,6 @@ struct tbg_agreed {
 	__u16 peer_mss;
 	__u8 snd_wscale, rcv_wscale, flags;
 };
-
-/* Returns what IPv6 knows of the segment's interface; NULL: the kernel may have no IPv6. */
-static __always_inline struct inet6_dev___wire *tbg_inet6_of(struct __sk_buff *skb)
-{
-	struct sk_buff___link *b = (void *)skb;
-	struct inet6_dev___wire *own = NULL;
-
-	if (bpf_core_field_exists(own->cnf.mtu6))
-		own = BPF_CORE_READ(b, dev, ip6_ptr);
-	return own;
-}
-
-/* Returns the MTU of the segment's interface. Routers may set a smaller one for IPv6. */
-static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, bool v6)
-{
-	struct inet6_dev___wire *own = v6 ? tbg_inet6_of(skb) : NULL;
-	struct sk_buff___link *b = (void *)skb;
-	__u32 mtu = BPF_CORE_READ(b, dev, mtu), mtu6;
-
-	mtu6 = own ? BPF_CORE_READ(own, cnf.mtu6) : mtu;
-	return mtu6 < mtu ? mtu6 : mtu;
-}
-
-/* Returns the TTL, or the hop limit of the interface, which routers may set (RFC 4861 6.3.4). */
-static __always_inline __u8 tbg_hops_of(struct __sk_buff *skb, const struct tbg_knob *knob,
-					bool v6)
-{
-	struct inet6_dev___wire *own;
-
-	if (!v6)
-		return knob->ttl;
-	own = tbg_inet6_of(skb);
-	return own ? BPF_CORE_READ(own, cnf.hop_limit) : knob->hops;
-}
 
 /*
  * Returns the MSS without the timestamp option, and no larger than interface and routes
@@ -115,7 +64,9 @@ static __always_inline __u16 tbg_mss_of(const struct tbg_knob *knob, __u32 mss, 
 
 	if (knob->mss_max && mtu > knob->mss_max)
 		mtu = knob->mss_max;
-	if (mtu >= heads + TBG_MSS_LEAST && mss > mtu - heads)
+	if (mtu < heads + TBG_MSS_LEAST)
+		mtu = heads + TBG_MSS_LEAST;
+	if (mss > mtu - heads)
 		mss = mtu - heads;
 	return ts ? mss - 12 : mss;
 }
@@ -133,6 +84,7 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 					 const struct tbg_pkt *p, const struct tbg_agreed *a,
 					 struct tbg_tcb *f)
 {
+	__u32 mtu = tbg_mtu_of(skb, knob, p, a->now_ms);
 	__u16 mac[6] __attribute__((aligned(4)));	/* destination, source */
 
 	f->rcv_nxt = a->irs;
@@ -149,13 +101,12 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->ways = a->ways;
 	f->win = tbg_window_field(a->window, a->rcv_wscale);
 	f->peer_mss = a->peer_mss;
-	f->mss = tbg_mss_of(knob, a->peer_mss, tbg_mtu_of(skb, p->v6), p->v6,
-			    a->flags & TBG_FLOW_TS);
+	f->mss = tbg_mss_of(knob, a->peer_mss, mtu, p->v6, a->flags & TBG_FLOW_TS);
 	f->wscale = (a->snd_wscale & 15) | a->rcv_wscale << 4;
 	f->ttl = tbg_hops_of(skb, knob, p->v6);
 	if (p->v6)
 		f->flags |= TBG_FLOW_V6;
-	else if (!knob->no_df)
+	else if (!knob->no_df && mtu >= 40 + TBG_MSS_LEAST)
 		f->flags |= TBG_TCB_DF;
 	if (!tbg_load_words(skb, 0, mac, 3)) {
 		__builtin_memcpy(f->own, mac, sizeof(f->own));

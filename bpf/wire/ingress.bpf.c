@@ -11,6 +11,7 @@
 #include "control.bpf.h"
 #include "fragment.bpf.h"
 #include "hit.bpf.h"
+#include "icmp.bpf.h"
 #include "known.bpf.h"
 #include "port.bpf.h"
 #include "synack.bpf.h"
@@ -156,68 +157,77 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 }
 
 /*
- * An ICMP error "packet too big" about the last reply of one of our connections:
- * reduces the MSS, for repeats. Forged errors are unlikely to have a sequence number
- * within the reply (RFC 5927 4.1). Passes it up in any case.
+ * Returns whether the socket for these addresses and ports has sent this sequence number, and
+ * the client has not acknowledged it.
+ */
+static __attribute__((noinline)) int tbg_socket_owes(struct __sk_buff *skb,
+						     const struct tbg_pkt *p, __u32 seq)
+{
+	struct bpf_sock *sk = p ? tbg_socket_find(skb, &p->key, p->v6) : NULL;
+	struct bpf_tcp_sock *tp;
+	int ret = 0;
+
+	if (!sk)
+		return 0;
+	tp = sk->state != BPF_TCP_LISTEN ? bpf_tcp_sock(sk) : NULL;
+	if (tp)
+		ret = seq - tp->snd_una < tp->snd_nxt - tp->snd_una;
+	bpf_sk_release(sk);
+	return ret;
+}
+
+/*
+ * Reduces the MSS of a connection to what the path takes: for its next reply, and for repeats
+ * of the last one.
  *
  * Repeats have TBG_AGAIN_MAX segments at most, and no DF: where the path takes only
  * smaller ones, IPv4 routers fragment them. TBG_LINE_ROOM: for the Connection line in
- * the first one, and for rounding.
+ * the first one, and for rounding. Under the lock.
  */
 #define TBG_LINE_ROOM 64
 
-static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_scratch *s,
-					    const struct tbg_knob *knob)
+static __always_inline void tbg_tcb_narrow(struct tbg_tcb *f, __u32 mtu)
 {
-	struct tbg_pkt *p = &s->pkt;
-	__u32 inner = p->l4 + 8, seq, mtu, heads, least = TBG_MSS_LEAST;
-	struct tbg_tcb *f;
-	struct tbg_tcb_key key = {};
-	__u16 ports[4];		/* source, destination, sequence number */
-	__u8 head[8], ip[40];
+	__u32 heads, least = TBG_MSS_LEAST;
 
-	tbg_count(TBG_WHY_NOT_OURS);
-	if (bpf_skb_load_bytes(skb, p->l4, head, 8))
-		return TBG_PASS;
-	if (p->v6) {
-		if (head[0] != 2 || bpf_skb_load_bytes(skb, inner, ip, 40) ||
-		    ip[6] != IPPROTO_TCP)
-			return TBG_PASS;
-		__builtin_memcpy(p->key.local, ip + 8, 16);
-		__builtin_memcpy(p->key.remote, ip + 24, 16);
-		inner += 40;
-		mtu = head[4] << 24 | head[5] << 16 | head[6] << 8 | head[7];
-	} else {
-		__u32 addr[2];
-
-		if (head[0] != 3 || head[1] != 4 ||
-		    bpf_skb_load_bytes(skb, inner, ip, 20) || ip[9] != IPPROTO_TCP)
-			return TBG_PASS;
-		__builtin_memcpy(addr, ip + 12, 8);
-		tbg_map_v4(p->key.local, addr[0]);
-		tbg_map_v4(p->key.remote, addr[1]);
-		inner += (ip[0] & 0xf) * 4;
-		mtu = head[6] << 8 | head[7];
-	}
-	if (bpf_skb_load_bytes(skb, inner, ports, 8) || !tbg_port_served(knob, ports[0]))
-		return TBG_PASS;
-	p->key.local_port = ports[0];
-	p->key.remote_port = ports[1];
-	tbg_tcb_key_of(skb, knob, p, &key);
-	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
-	if (!f)
-		return TBG_PASS;
-	__builtin_memcpy(&seq, ports + 2, 4);
-	seq = bpf_ntohl(seq);
-	bpf_spin_lock(&f->lock);
 	heads = (f->flags & TBG_FLOW_V6 ? 60 : 40) + (f->flags & TBG_FLOW_TS ? 12 : 0);
 	if (!(f->flags & TBG_FLOW_V6) && f->last.len / TBG_AGAIN_MAX + TBG_LINE_ROOM > least)
 		least = f->last.len / TBG_AGAIN_MAX + TBG_LINE_ROOM;
 	if (mtu < heads + least)
 		mtu = heads + least;
-	if (tbg_within_reply(f, seq) && mtu - heads < f->mss)
+	if (mtu - heads < f->mss)
 		f->mss = mtu - heads;
-	bpf_spin_unlock(&f->lock);
+}
+
+/*
+ * An ICMP error "packet too big" about a segment that is not acknowledged, of wire or of
+ * a socket. Forged errors are unlikely to have its sequence number (RFC 5927 4.1). Passes it
+ * up in any case.
+ */
+static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_scratch *s,
+					    const struct tbg_knob *knob)
+{
+	struct tbg_pkt *p = &s->pkt;
+	struct tbg_tcb_key key = {};
+	struct tbg_tcb *f;
+	__u32 seq, mtu;
+	bool sent;
+
+	tbg_count(TBG_WHY_NOT_OURS);
+	if (!tbg_icmp_quote(skb, p, &seq, &mtu) || !mtu ||
+	    !tbg_port_served(knob, p->key.local_port))
+		return TBG_PASS;
+	tbg_tcb_key_of(skb, knob, p, &key);
+	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
+	sent = (f && tbg_within_reply(f, seq)) || tbg_socket_owes(skb, p, seq);
+	if (!sent || key.vrf)
+		return TBG_PASS;
+	tbg_pmtu_learn(skb, knob, p, mtu, tbg_now_ms());
+	if (f) {
+		bpf_spin_lock(&f->lock);
+		tbg_tcb_narrow(f, mtu);
+		bpf_spin_unlock(&f->lock);
+	}
 	return TBG_PASS;
 }
 

@@ -16,6 +16,7 @@
 #define TBG_TCP_ECE 0x40
 #define TBG_TCP_CWR 0x80
 
+#define TBG_ADV_LEAST 256	/* MSS that is offered, at least: net.ipv4.route.min_adv_mss */
 #define TBG_SYNACK_WORDS 10	/* of a TCP header with all options */
 
 /* The fields of a SYN-ACK. */
@@ -224,9 +225,9 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	if (tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer) ||
 	    !tbg_way_fits(skb, p) || !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
 		return TBG_PASS;
-	mtu = tbg_mtu_of(skb, p->v6);
-	if (mtu < heads + TBG_MSS_LEAST || mtu > 65535)
-		mtu = mtu > 65535 ? 65535 : heads + TBG_MSS_LEAST;
+	mtu = tbg_mtu_of(skb, knob, p, s->now_ms);
+	if (mtu < heads + TBG_ADV_LEAST || mtu > 65535)
+		mtu = mtu > 65535 ? 65535 : heads + TBG_ADV_LEAST;
 	c.mss_at = tbg_cookie_mss_at(mss, kind & TBG_OFFER_TS, p->v6);
 	if (kind & TBG_OFFER_WSCALE)
 		c.wscale = s->opt.wscale;

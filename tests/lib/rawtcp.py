@@ -518,7 +518,7 @@ class Connection:
     def came(self, seg: Segment) -> None:
         """Any segment of the connection: relative numbers from here on."""
         if seg.bits & SYN:
-            self.irs = seg.seq
+            self.irs, self.offered = seg.seq, seg.options
             self.shift = seg.options.get("wscale") if self.wscale is not None else None
             self.edge = 1 + self.window
         assert self.irs is not None or seg.bits & RST, f"before the handshake: {seg}"

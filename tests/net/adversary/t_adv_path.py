@@ -25,6 +25,8 @@ BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300)
 HIT, OTHER, FULL, LARGE, NINE = (talk.request(t) for t in (
     "/hit", "/other", "/full", "/large", "/nine"))
 TAG = 5
+LEAST = 552     # net.ipv4.route.min_pmtu
+ERRORS = ("Icmp.InDestUnreachs", "IcmpMsg.InType3", "Icmp6.InPktTooBigs", "Icmp6.InType2")
 stage = adversary.Stage(BODIES)
 
 
@@ -39,6 +41,45 @@ def first_data(c):
         seg = c.next(lose=True)
         if seg.data:
             return seg
+
+
+def t_forged_fragmentation_needed():
+    """Errors with numbers that were never sent, or were acknowledged long ago: no change.
+
+    Before any true one: wire remembers those for ten minutes.
+    """
+    def script(s):
+        forget_path()
+        c = s.connect()
+        c.send(FULL)
+        seg = first_data(c)
+        c.receive(seg)
+        c.response()
+        c.send(flags=".")
+        mtu = 700 if s.family == 4 else 1280
+        for off in (1 << 20, 1 << 30, -1, -(1 << 20), -(1 << 30)):
+            ip = bytearray(seg.ip)
+            at = 24 if s.family == 4 else 44
+            seq = (int.from_bytes(seg.ip[at:at + 4], "big") + off) % rawtcp.MOD
+            ip[at:at + 4] = seq.to_bytes(4, "big")
+            forged = copy.copy(seg)
+            forged.ip = bytes(ip)
+            s.st.icmp_error(forged, mtu)
+        c.quiet()
+        s.hit(c, FULL)
+        c.send(LARGE)
+        seg = first_data(c)
+        assert seg.len == 1500, f"a segment of {seg.len} bytes"
+        c.receive(seg)
+        assert c.response().body == BODIES["/large"]
+        c = s.connect()
+        c.send(FULL)
+        seg = first_data(c)
+        assert seg.len > 1280, f"a new connection believes it: {seg}"
+        c.receive(seg)
+        c.response()
+        forget_path()
+    stage.play(script)
 
 
 def t_fragmentation_needed_for_the_socket_s_segment():
@@ -137,34 +178,67 @@ def t_path_for_which_the_reply_is_too_many_segments():
         stage.play(script, same=False)
 
 
-def t_forged_fragmentation_needed():
-    """Errors with numbers that were never sent, or were acknowledged long ago: no change."""
-    def script(s):
-        forget_path()
-        c = s.connect()
-        c.send(FULL)
-        seg = first_data(c)
-        c.receive(seg)
-        c.response()
+def behind(s, mtu):
+    """Whether a new connection is cut for a path of that MTU; if not, the first error comes."""
+    locked = mtu < LEAST
+    offered = max(mtu, LEAST) - (40 if s.family == 4 else 60)
+    c = s.connect()
+    at, read = c.at, c.read
+    c.send(FULL)
+    seg = first_data(c)
+    if seg.len > mtu and seg.df:
+        s.st.icmp_error(seg, mtu)
+        c.drop()
+        return False
+    c.receive(seg)
+    assert seg.df != locked, seg
+    while not c.whole(c.mask, "GET"):
+        seg = c.next("the rest")
+        assert seg.len <= mtu or locked, f"a packet of {seg.len} bytes on a path of {mtu}"
         c.send(flags=".")
-        mtu = 700 if s.family == 4 else 1280
-        for off in (1 << 20, 1 << 30, -1, -(1 << 20), -(1 << 30)):
-            ip = bytearray(seg.ip)
-            at = 24 if s.family == 4 else 44
-            seq = (int.from_bytes(seg.ip[at:at + 4], "big") + off) % rawtcp.MOD
-            ip[at:at + 4] = seq.to_bytes(4, "big")
-            forged = copy.copy(seg)
-            forged.ip = bytes(ip)
-            s.st.icmp_error(forged, mtu)
-        c.quiet()
-        s.hit(c, FULL)
-        c.send(LARGE)
-        seg = first_data(c)
-        assert seg.len == 1500, f"a segment of {seg.len} bytes"
-        c.receive(seg)
-        assert c.response().body == BODIES["/large"]
+    assert c.response().body == BODIES["/full"] and (c.at, c.read) != (at, read)
+    assert c.offered["mss"] == offered, c.offered
+    s.hit(c, OTHER)
+    return True
+
+
+def narrow(mtu):
+    def script(s):
+        path = mtu if s.family == 4 else 1280
         forget_path()
-    stage.play(script)
+        net.until(lambda: behind(s, path), "each connection needs an error of its own")
+        for _ in range(3):
+            assert behind(s, path), "forgotten"
+        forget_path()
+    return script
+
+
+def t_new_connections_know_the_path():
+    """What an error about one connection says is true for the client's next ones (RFC 1191 4)."""
+    stage.play(narrow(1000), same=False, ignore=ERRORS)
+
+
+def t_new_connections_know_the_path_of_a_socket():
+    """The error is about a segment that the kernel has sent."""
+    def script(s):
+        mtu = 1000 if s.family == 4 else 1280
+        forget_path()
+        def known():
+            c = s.connect()
+            c.send(LARGE)
+            seg = first_data(c)
+            if seg.len > mtu:
+                s.st.icmp_error(seg, mtu)
+            c.drop()
+            return seg.len <= mtu and behind(s, mtu)
+        net.until(known, "not learned")
+        forget_path()
+    stage.play(script, same=False, ignore=ERRORS)
+
+
+def t_new_connections_know_a_path_that_routers_have_to_cut_for():
+    """Below the least MTU that the kernel believes, its packets have no DF."""
+    stage.play(narrow(500), families=(4,), same=False, ignore=ERRORS)
 
 
 def t_unreachable_does_not_kill():

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The largest IP packet that reaches a client: as its interface allows, and as routers on the
+ * path have reported by ICMP errors (RFC 1191, RFC 8201). The kernel remembers the latter with
+ * its routes, but BPF cannot read them there, and it learns nothing of connections without a
+ * socket. So they are remembered here, too, by its rules.
+ */
+#ifndef TBG_WIRE_PATH_BPF_H
+#define TBG_WIRE_PATH_BPF_H
+
+#include "flow.bpf.h"
+
+#define TBG_PMTU_MS 600000	/* net.ipv4.route.mtu_expires, RFC 1191 6.3 */
+
+struct tbg_pmtu {
+	__u32 mtu, learned_ms;
+	__u32 ways;		/* the knob's: the route is still the same */
+};
+
+struct tbg_pmtu_key {
+	__u32 client[4];
+};
+
+/* Client -> MTU of its path. Writer: BPF. LRU: what is evicted is learned again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct tbg_pmtu_key);
+	__type(value, struct tbg_pmtu);
+} tbg_pmtus SEC(".maps");
+
+struct ipv6_devconf___wire {
+	__s32 hop_limit, mtu6;
+} __attribute__((preserve_access_index));
+
+struct inet6_dev___wire {
+	struct ipv6_devconf___wire cnf;
+} __attribute__((preserve_access_index));
+
+struct net_device___link {
+	unsigned int mtu;
+	struct inet6_dev___wire *ip6_ptr;
+} __attribute__((preserve_access_index));
+
+struct sk_buff___link {
+	struct net_device___link *dev;
+} __attribute__((preserve_access_index));
+
+/* Returns what IPv6 knows of the segment's interface; NULL: the kernel may have no IPv6. */
+static __always_inline struct inet6_dev___wire *tbg_inet6_of(struct __sk_buff *skb)
+{
+	struct sk_buff___link *b = (void *)skb;
+	struct inet6_dev___wire *own = NULL;
+
+	if (bpf_core_field_exists(own->cnf.mtu6))
+		own = BPF_CORE_READ(b, dev, ip6_ptr);
+	return own;
+}
+
+/* Returns the MTU of the segment's interface. Routers may set a smaller one for IPv6. */
+static __always_inline __u32 tbg_link_mtu(struct __sk_buff *skb, bool v6)
+{
+	struct inet6_dev___wire *own = v6 ? tbg_inet6_of(skb) : NULL;
+	struct sk_buff___link *b = (void *)skb;
+	__u32 mtu = BPF_CORE_READ(b, dev, mtu), mtu6;
+
+	mtu6 = own ? BPF_CORE_READ(own, cnf.mtu6) : mtu;
+	return mtu6 < mtu ? mtu6 : mtu;
+}
+
+/* Returns the TTL, or the hop limit of the interface, which routers may set (RFC 4861 6.3.4). */
+static __always_inline __u8 tbg_hops_of(struct __sk_buff *skb, const struct tbg_knob *knob,
+					bool v6)
+{
+	struct inet6_dev___wire *own;
+
+	if (!v6)
+		return knob->ttl;
+	own = tbg_inet6_of(skb);
+	return own ? BPF_CORE_READ(own, cnf.hop_limit) : knob->hops;
+}
+
+/* Returns the size of the largest IP packet for the client that the segment is from. */
+static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_knob *knob,
+					const struct tbg_pkt *p, __u32 now_ms)
+{
+	__u32 mtu = tbg_link_mtu(skb, p->v6);
+	struct tbg_pmtu *path;
+
+	path = bpf_map_lookup_elem(&tbg_pmtus, p->key.remote);
+	if (path && path->ways == knob->ways && now_ms - path->learned_ms < TBG_PMTU_MS &&
+	    path->mtu < mtu)
+		mtu = path->mtu;
+	return mtu;
+}
+
+/* Remembers the MTU that a router has reported. A larger one is no news (ip_rt_update_pmtu). */
+static __always_inline void tbg_pmtu_learn(struct __sk_buff *skb, const struct tbg_knob *knob,
+					   const struct tbg_pkt *p, __u32 mtu, __u32 now_ms)
+{
+	struct tbg_pmtu path = { .mtu = mtu, .learned_ms = now_ms, .ways = knob->ways };
+
+	if (mtu < tbg_mtu_of(skb, knob, p, now_ms))
+		bpf_map_update_elem(&tbg_pmtus, p->key.remote, &path, BPF_ANY);
+}
+
+#endif
