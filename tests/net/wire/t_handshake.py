@@ -348,6 +348,17 @@ def t_fins_cross():
         rested(c)
 
 
+def gone(c):
+    """No connection is left. One ACK of a thousand may look like one that overtook, not two."""
+    for got in (c.got, c.got - 1):
+        c.put(".", c.at, got, opts=c.options())
+        st.barrier(c.family)
+        if c.queue:
+            break
+    assert c.next("reset").bits & rawtcp.RST
+    c.forget()
+
+
 def t_resets_count_at_the_next_number_alone():
     """RFC 5961 3.2: within the window they are challenged, elsewhere they are nothing."""
     for family, kind in WAYS:
@@ -362,9 +373,7 @@ def t_resets_count_at_the_next_number_alone():
         c.sent_max = sent
         hit(c, HIT, "/hit")
         c.put("R", c.at, None)
-        c.send(flags=".")
-        assert c.next("reset").bits & rawtcp.RST
-        c.forget()
+        gone(c)
 
 
 def t_a_client_that_has_left_resets_a_reply_of_two_segments():
@@ -377,9 +386,7 @@ def t_a_client_that_has_left_resets_a_reply_of_two_segments():
         c.pending()
         assert seg.ack == at, seg
         c.put("R", seg.ack, None)
-        c.send(flags=".")
-        assert c.next("reset").bits & rawtcp.RST
-        c.forget()
+        gone(c)
 
 
 @contextlib.contextmanager
