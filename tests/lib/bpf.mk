@@ -11,8 +11,15 @@ bpf_cflags := -O2 -g -target bpf -mcpu=v3 -std=gnu17 -Wall -Wextra \
 	-Wno-gnu-variable-sized-type-not-at-end -fno-stack-protector \
 	-iquote ../../bpf -I/usr/include/$(multiarch)
 
+headers	:= $(wildcard ../../bpf/*.h ../../bpf/*/*)
+
+define skeleton
+$(Q)mkdir -p $(@D)
+$(Q)$(CLANG) $(bpf_cflags) -c $< -o $(@:.skel.h=.bpf.o)
+$(Q)$(BPFTOOL) gen skeleton $(@:.skel.h=.bpf.o) name tbg_$(basename $(basename $(@F))) > $@.tmp && \
+	mv $@.tmp $@
+endef
+
 .PRECIOUS: $(out)/%.skel.h
-$(out)/%.skel.h: %.bpf.c $(wildcard ../../bpf/*.h ../../bpf/*/*)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CLANG) $(bpf_cflags) -c $< -o $(out)/$*.bpf.o
-	$(Q)$(BPFTOOL) gen skeleton $(out)/$*.bpf.o name tbg_$* > $@.tmp && mv $@.tmp $@
+$(out)/%.skel.h: %.bpf.c $(headers)
+	$(skeleton)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * short PIECE NAME=FD...: puts the tbg_expand of short.bpf.c, which has no memory
+ * short PIECE NAME=FD...: puts the tbg_expand that short.bpf.h changes, which has no memory
  * for that piece of a response, onto the maps of a daemon, in place of its own.
  * Called by t_sock_order.py with the descriptors of those maps. At the end of stdin it
- * prints how often that piece was asked for. It stays attached until they go.
+ * prints how often that piece was pushed. It stays attached until the maps are removed.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,17 @@
-// SPDX-License-Identifier: GPL-2.0
+/* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The sock tier where the kernel has no memory for one of the pieces of a response:
- * short.c loads its tbg_expand onto the maps of a daemon.
+ * Included by the compiler before the sock tier: the kernel has no memory for one of the
+ * pieces of a response. short.c loads the tbg_expand of this build onto the maps of a daemon.
  */
-#include "sock/pend.bpf.h"
+#ifndef TBG_TESTS_NET_SHORT_BPF_H
+#define TBG_TESTS_NET_SHORT_BPF_H
+
+#include <stdbool.h>
+
+#include "core/span.h"
 
 __u32 tbg_short_at = ~0u;	/* the piece, counted from the first that is pushed */
-__u32 tbg_short_nr;		/* how often it was asked for */
+__u32 tbg_short_nr;		/* how often it was pushed */
 
 static __always_inline bool tbg_short(__u32 i)
 {
@@ -20,4 +25,4 @@ static __always_inline bool tbg_short(__u32 i)
 #define bpf_msg_push_data(msg, start, len, flags)			\
 	(tbg_short(i) ? -12 /* ENOMEM */ : bpf_msg_push_data(msg, start, len, flags))
 
-#include "sock/sock.bpf.c"
+#endif
