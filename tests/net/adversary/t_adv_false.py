@@ -105,7 +105,10 @@ def t_blind_duplicate_acknowledgements():
 
 
 def put_damaged(s, c):
-    """Sends HIT with one flipped bit in the IPv4 header: the kernel drops the packet."""
+    """
+    Sends HIT with one flipped bit in the IPv4 header: the kernel drops the packet. Needs
+    s.still(): a daemon that runs sends a reply again that was acknowledged too late.
+    """
     seg = s.st.tcp(c.local, c.remote, c.port, c.rport, c.iss + c.at, c.irs + c.got, "P.",
                    c.window, c.options(), HIT)
     packet = bytearray(s.st.ip(c.local, c.remote, seg))
@@ -119,8 +122,9 @@ def t_wrong_ipv4_header_checksum():
     """A router's flipped bit: dropped (RFC 1122 3.2.1.2), not answered."""
     def script(s):
         c = s.connect()
-        s.hit(c, OTHER)
-        put_damaged(s, c)
+        with s.still():
+            s.hit(c, OTHER)
+            put_damaged(s, c)
         # wire has seen it go up, and leaves it to the socket
         assert c.get(HIT).body == BODIES["/hit"]
     stage.play(script, families=(4,))
@@ -133,8 +137,9 @@ def before_its_socket(request, meanwhile):
     """
     def script(s):
         c = s.connect()
-        assert c.get(request).tier == s.tier
-        put_damaged(s, c)
+        with s.still():
+            assert c.get(request).tier == s.tier
+            put_damaged(s, c)
         sent = c.sent_max
         meanwhile(c)
         c.sent_max = sent
