@@ -462,6 +462,7 @@ class Net:
     def __init__(self, links: Any = 1) -> None:
         self.server = self.client = None
         self.late = None        # counts what the machine was too slow for
+        self.held = None        # counts segments that wire dropped for that reason
         self.links = []
         try:
             self.server, self.client = Namespace(), Namespace()
@@ -492,10 +493,12 @@ class Net:
         SYNs may be sent again. A client that was starved for 200 ms got its reply from
         wire and from the socket, or timed out before its packet left its own queue, and
         packets are dropped where a CPU has a thousand waiting, whosever they are: what
-        the kernels count then says nothing.
+        the kernels count then says nothing. A segment that wire drops because the daemon was
+        preempted while it gave the connection back (HAND_HELD) is sent again by the client.
         """
         ends = (("server", self.server), ("client", self.client))
         before = {name: ns.mibs() for name, ns in ends}
+        held = self.held and self.held()
         late = (self.late and self.late(), dropped())
         yield
         self.server.settle(port)
@@ -506,6 +509,8 @@ class Net:
             unsent += moves.get(UNSENT, 0)
             for key in SYN_AGAIN:
                 moves[key] -= min(moves["TcpExt.TCPSynRetrans"], syns)
+                if name == "client" and self.held:
+                    moves[key] -= min(moves[key], self.held() - held)
             for proto, keys in TROUBLE.items():
                 for key in keys.split():
                     moved = moves.get(f"{proto}.{key}", 0)

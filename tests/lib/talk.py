@@ -125,6 +125,11 @@ def late(d: daemon.Daemon) -> Any:
     return c["CLOCK"] + c["YIELD"] + c["DOUBLED"] + (c["REPEAT"] if daemon.LATE else 0)
 
 
+def held(d: daemon.Daemon) -> Any:
+    """Segments that wire dropped, since the daemon was preempted while it gave connections back."""
+    return counts(d)["HAND_HELD"]
+
+
 def kept_waiting(where: Any, address: tuple,
                  fresh: Callable[[int], tuple[str, bytes]]) -> list[tuple[int, int]]:
     """

@@ -42,7 +42,7 @@ def begin():
         wire.start()
         user = daemon.Daemon("--tiers", "user", listen=f"0.0.0.0:{USER}",
                              root=wire.root).start()
-    n.late = lambda: talk.late(wire)
+    n.late, n.held = lambda: talk.late(wire), lambda: talk.held(wire)
     tier = talk.ask(wire, "status")["tiers"][daemon.FAST]
     if not tier["on"]:
         end()

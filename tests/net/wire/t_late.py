@@ -15,6 +15,7 @@ import daemon
 import ktap
 import maps
 import net
+import ptrace
 import talk
 
 PORT = 8080
@@ -188,6 +189,22 @@ def t_idle_connection_is_given_back():
         target, body = miss()
         assert c.get(target).body == body
     assert late()["given"] == before + 1
+
+
+def t_segment_while_the_socket_is_being_closed_is_repeated():
+    """A preempted daemon: wire has the connection already, and the socket still exists."""
+    n.server.over(PORT)
+    target, body = miss()
+    with connect() as c:
+        c.get(miss()[0])
+        for _ in range(GIVE_BACK - 1):
+            assert c.get("/hit").tier == "user"
+        before, given = talk.held(d), late()["given"]
+        with ptrace.stopped_at(d.pid, ptrace.CONNECT, lambda: c.send(talk.request("/hit"))):
+            c.send(talk.request(target))
+            net.until(lambda: talk.held(d) > before, "never dropped")
+        assert (c.response().body, c.response().body) == (HIT, body)
+    assert late()["given"] == given + 1
 
 
 def t_what_is_too_long_for_wire_is_not_given_back():
