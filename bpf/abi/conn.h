@@ -53,7 +53,7 @@ struct tbg_flow_key {
 #define TBG_FLOW_RST	  0x08	/* reset by either side */
 #define TBG_FLOW_LEFT	  0x10	/* wire translates, but no longer answers */
 #define TBG_FLOW_V6	  0x20
-#define TBG_FLOW_TOLD	  0x40	/* tbg_tell_window() has used the number of the next bytes */
+#define TBG_FLOW_WINDOW	  0x40	/* tbg_window_pass() has used the number of the next bytes */
 #define TBG_FLOW_LAST	  0x80	/* the socket closed after the client: no TIME_WAIT */
 #define TBG_FLOW_CLOSED	  (TBG_FLOW_FIN_IN | TBG_FLOW_FIN_OUT | TBG_FLOW_RST)
 
@@ -105,7 +105,7 @@ struct tbg_flow {
 	__u8 ttl;
 	__u8 tos;
 	__u32 repeat_ms;	/* start of the count in resent; TBG_FRESH: the reply's */
-	__u32 told;		/* acknowledged bytes that the stack knows of (kernel count) */
+	__u32 known;		/* acknowledged bytes that the stack knows of (kernel count) */
 	__u16 resent;		/* segments retransmitted since repeat_ms; or TBG_FRESH */
 	__u8 dups;		/* duplicate ACKs in a row, without SACK */
 	__u8 way;		/* TBG_WAY_* */

@@ -24,7 +24,7 @@
 struct tbg_codings {
 	const struct tbg_head *h;
 	__u64 off, end;
-	__u64 said;		/* qualities by coding */
+	__u64 qualities;		/* qualities by coding */
 	__u64 skip;		/* 1: ignore everything up to the next comma */
 };
 
@@ -157,9 +157,9 @@ __tbg_inline int tbg_coding_scan(struct tbg_codings *c)
 	if (!marks && !tbg_coding_named(c, off + 8))
 		coding = TBG_CODING_NONE;
 	coding = tbg_opaque(coding, w);
-	if (coding < TBG_CODING_NONE && !TBG_QUALITY(c->said, coding))
-		c->said |= (tbg_coding_weight(c, off + nr) + 1) << coding * TBG_QUALITY_BITS;
-	c->said = tbg_opaque(c->said, w);
+	if (coding < TBG_CODING_NONE && !TBG_QUALITY(c->qualities, coding))
+		c->qualities |= (tbg_coding_weight(c, off + nr) + 1) << coding * TBG_QUALITY_BITS;
+	c->qualities = tbg_opaque(c->qualities, w);
 	c->off = tbg_opaque(off + nr, w) & 0xfff;
 	return 0;
 }
@@ -194,20 +194,20 @@ __tbg_inline int tbg_encoding_choose(const struct tbg_head *h, __u64 off,
 	/* 6.1 checks a step once: a member that it knows to be zero would stay zero for it */
 	struct tbg_codings c = {
 		.h = h, .off = off, .end = off + len,
-		.said = tbg_opaque(0, w), .skip = tbg_opaque(0, w),
+		.qualities = tbg_opaque(0, w), .skip = tbg_opaque(0, w),
 	};
 	int ret = TBG_ENCODING_IDENTITY;
 	__u32 i;
 
 	tbg_loop(TBG_REQ_MAX / TBG_CODING_STEPS, tbg_coding_step, &c);
-	any = TBG_QUALITY(c.said, TBG_CODING_ANY);
+	any = TBG_QUALITY(c.qualities, TBG_CODING_ANY);
 	/* identity, unless it is mentioned, is the last choice */
-	most = TBG_QUALITY(c.said, TBG_ENCODING_IDENTITY);
+	most = TBG_QUALITY(c.qualities, TBG_ENCODING_IDENTITY);
 	if (!most)
 		most = any ? any : 1;
 	TBG_UNROLLED
 	for (i = 0; i < sizeof(order); i++) {
-		quality = TBG_QUALITY(c.said, order[i]);
+		quality = TBG_QUALITY(c.qualities, order[i]);
 		if (!quality)
 			quality = any;
 		if (have >> order[i] & 1 && quality > 1 && quality >= most) {

@@ -191,7 +191,7 @@ static __always_inline int tbg_hand_over(struct sk_msg_md *msg,
 	c->passed += p->s.req.len;
 	c->settled = 0;
 	tbg_hit_done(c, p, nr);
-	tbg_sock_tell(c, slot);
+	tbg_sock_report(c, slot);
 	tbg_count(why);
 	return bpf_msg_redirect_map(msg, &tbg_socks, slot, BPF_F_INGRESS);
 }

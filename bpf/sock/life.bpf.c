@@ -120,7 +120,7 @@ static __always_inline void tbg_life_end(const struct tbg_sock_id *id, __u32 fla
 	if (!c || !id->cookie || c->cookie != id->cookie)
 		return;
 	c->flags |= flag;
-	tbg_sock_tell(c, slot);
+	tbg_sock_report(c, slot);
 }
 
 SEC("sockops")

@@ -77,7 +77,7 @@ struct {
 } tbg_pend_free SEC(".maps");
 
 /* Reports data for the daemon; counts and flags were updated before. */
-static __always_inline void tbg_sock_tell(struct tbg_sock_conn *c, __u32 slot)
+static __always_inline void tbg_sock_report(struct tbg_sock_conn *c, __u32 slot)
 {
 	__u32 worker = c->worker;
 	void *news;
@@ -93,7 +93,7 @@ static __always_inline void tbg_sock_tell(struct tbg_sock_conn *c, __u32 slot)
 static __always_inline int tbg_sock_break(struct tbg_sock_conn *c, __u32 slot)
 {
 	c->flags |= TBG_SOCK_BROKEN;
-	tbg_sock_tell(c, slot);
+	tbg_sock_report(c, slot);
 	return SK_DROP;
 }
 

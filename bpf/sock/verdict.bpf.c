@@ -301,7 +301,7 @@ int tbg_verdict(struct __sk_buff *skb)
 	c->settled = 0;
 	if (c->passed - *(volatile __u32 *)&c->received > TBG_SOCK_UNREAD)
 		return tbg_break(c, slot, TBG_WHY_UNREAD);
-	tbg_sock_tell(c, slot);
+	tbg_sock_report(c, slot);
 	tbg_count(why);
 	return SK_PASS;
 }

@@ -4,8 +4,8 @@
  * no translated segment of the client carries. Called by ingress.bpf.c. Must never
  * cause an answer.
  */
-#ifndef TBG_TRANSLATE_TELL_BPF_H
-#define TBG_TRANSLATE_TELL_BPF_H
+#ifndef TBG_TRANSLATE_ACK_BPF_H
+#define TBG_TRANSLATE_ACK_BPF_H
 
 #include "translate.bpf.h"
 
@@ -13,11 +13,11 @@
 
 /*
  * Overwrites the headers of the received segment with those of a bare acknowledgement
- * for the socket: numbers from tell, window of the segment in s->pkt. Returns 0 or
+ * for the socket: numbers from ack, window of the segment in s->pkt. Returns 0 or
  * negative.
  */
-static __always_inline int tbg_tell_heads(struct __sk_buff *skb, struct tbg_scratch *s,
-					  const struct tbg_tell *tell)
+static __always_inline int tbg_ack_heads(struct __sk_buff *skb, struct tbg_scratch *s,
+					 const struct tbg_bare_ack *ack)
 {
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
@@ -25,8 +25,8 @@ static __always_inline int tbg_tell_heads(struct __sk_buff *skb, struct tbg_scra
 	r->to_stack = 1;
 	r->bytes = 0;
 	r->push = 0;
-	r->seq = tell->seq;
-	r->ack = tell->ack;
+	r->seq = ack->seq;
+	r->ack = ack->ack;
 	r->win = bpf_htons(p->window);
 	r->tsval = p->tsval;
 	r->tsecr = p->tsecr;
@@ -34,13 +34,13 @@ static __always_inline int tbg_tell_heads(struct __sk_buff *skb, struct tbg_scra
 }
 
 /* Turns the received segment into this acknowledgement. Returns a TC action, or TBG_TRIED. */
-static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
-					  struct tbg_scratch *s,
-					  const struct tbg_tell *tell)
+static __always_inline int tbg_ack_stack(struct __sk_buff *skb,
+					 struct tbg_scratch *s,
+					 const struct tbg_bare_ack *ack)
 {
 	if (bpf_skb_change_tail(skb, s->pkt.l4 + (s->reply.ts ? 32 : 20), 0))
 		return TC_ACT_SHOT;
-	if (tbg_tell_heads(skb, s, tell))
+	if (tbg_ack_heads(skb, s, ack))
 		return TC_ACT_SHOT;
 	return TBG_TRIED;
 }
@@ -50,7 +50,7 @@ static __always_inline int tbg_tell_stack(struct __sk_buff *skb,
  * received directly loses its route and is a martian between addresses of this machine:
  * on lo it is sent instead, which keeps the route, and tbg_egress marks it.
  */
-static __always_inline void tbg_tell_clone(struct __sk_buff *skb)
+static __always_inline void tbg_window_clone(struct __sk_buff *skb)
 {
 	__u32 mark = skb->mark;
 
@@ -58,20 +58,20 @@ static __always_inline void tbg_tell_clone(struct __sk_buff *skb)
 		tbg_send_clone(skb, BPF_F_INGRESS);
 		return;
 	}
-	skb->mark = TBG_MARK_TELL;
+	skb->mark = TBG_MARK_WINDOW;
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	skb->mark = mark;
 }
 
 /*
- * Tells the socket of a window that it would ignore, by an acknowledgement that
+ * Passes a window that the socket would ignore on to it, by an acknowledgement that
  * could follow the segment in s->pkt: its number is new to snd_wl1, and it causes
  * no answer. It is received as a clone while the segment continues, possibly after
  * more segments of the client, which carry their own windows; the socket would
  * answer an outdated number, so the clone is marked. The segment's payload behind
  * its headers is padding to IP. False: the segment is lost.
  */
-static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
+static __attribute__((noinline)) bool tbg_window_pass(struct __sk_buff *skb,
 						      struct tbg_scratch *s,
 						      struct tbg_flow *f)
 {
@@ -79,10 +79,10 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
 	__u64 len = p->payload - p->l3;
-	struct tbg_tell tell = { .ack = p->ack };
+	struct tbg_bare_ack ack = { .ack = p->ack };
 	int soft;
 
-	tell.seq = p->seq + p->payload_len + !!(p->tcp_flags & TBG_TCP_FIN);
+	ack.seq = p->seq + p->payload_len + !!(p->tcp_flags & TBG_TCP_FIN);
 	if (p->odd || p->ae || f->flags & TBG_FLOW_CLOSED ||
 	    (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK ||
 	    (f->flags & TBG_FLOW_TS && !p->timed))
@@ -99,8 +99,8 @@ static __attribute__((noinline)) bool tbg_tell_window(struct __sk_buff *skb,
 	tbg_reply_flow(r, f, now_ms);
 	f->heard = tbg_window_left(f, p);
 	bpf_spin_unlock(&f->lock);
-	if (!tbg_tell_heads(skb, s, &tell))
-		tbg_tell_clone(skb);
+	if (!tbg_ack_heads(skb, s, &ack))
+		tbg_window_clone(skb);
 	if (soft && bpf_skb_change_tail(skb, skb->len - 1, 0))
 		return false;
 	return !bpf_skb_store_bytes(skb, p->l3, s->heads, len, 0);

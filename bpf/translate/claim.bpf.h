@@ -103,7 +103,7 @@ static __always_inline int tbg_may_hit(const struct tbg_knob *knob,
 	return tbg_idle(f, p, a);
 }
 
-struct tbg_tell {
+struct tbg_bare_ack {
 	__u32 seq, ack;
 	bool needed;
 };
@@ -111,7 +111,7 @@ struct tbg_tell {
 /*
  * Claims the exchange for wire: checks the idle equation again under the lock and
  * adds to the deltas. Returns 0 or a why. If the request carries an
- * acknowledgement that the socket does not have yet, *ret_tell is set to its
+ * acknowledgement that the socket does not have yet, *ret_ack is set to its
  * numbers, as the socket's. XDP cannot pass it on, so there this is a why.
  */
 static __always_inline int tbg_claim(struct tbg_flow *f,
@@ -119,7 +119,7 @@ static __always_inline int tbg_claim(struct tbg_flow *f,
 				     struct tbg_reply *r,
 				     struct tbg_conn_word *conn,
 				     const struct tbg_answered *a, __u64 now_ns,
-				     struct tbg_tell *ret_tell, bool xdp)
+				     struct tbg_bare_ack *ret_ack, bool xdp)
 {
 	__u32 now_ms = now_ns / 1000000, acked;
 	int why;
@@ -129,15 +129,15 @@ static __always_inline int tbg_claim(struct tbg_flow *f,
 	if (!why && f->flags & (TBG_FLOW_CLOSED | TBG_FLOW_LEFT))
 		why = TBG_WHY_RACE;
 	acked = p->ack - f->out_delta - f->iss;
-	if (xdp && acked != f->told)
+	if (xdp && acked != f->known)
 		why = TBG_WHY_UNTOLD;
 	if (!why) {
-		ret_tell->needed = acked != f->told;
-		ret_tell->seq = p->seq - f->in_delta;
-		ret_tell->ack = p->ack - f->out_delta;
-		if (ret_tell->needed)
+		ret_ack->needed = acked != f->known;
+		ret_ack->seq = p->seq - f->in_delta;
+		ret_ack->ack = p->ack - f->out_delta;
+		if (ret_ack->needed)
 			f->heard = p->window;
-		f->told = acked;
+		f->known = acked;
 		tbg_reply_flow(r, f, now_ms);
 		r->may_fragment = !f->df;
 		r->first_seq = p->ack;

@@ -140,7 +140,7 @@ int tbg_egress(struct __sk_buff *skb)
 	struct tbg_knob *knob;
 	struct tbg_pkt *p;
 
-	if (skb->mark == tbg_mark || skb->mark == TBG_MARK_TELL) {
+	if (skb->mark == tbg_mark || skb->mark == TBG_MARK_WINDOW) {
 		skb->mark = skb->mark == tbg_mark ? 0 : tbg_mark;
 		tbg_count(TBG_WHY_OWN);
 		return TBG_PASS;

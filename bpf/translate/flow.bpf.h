@@ -56,14 +56,14 @@ static __always_inline __u16 tbg_window_left(const struct tbg_flow *f,
 /*
  * Whether a segment has a window that the socket would ignore
  * (tcp_may_update_window): smaller than the known one, with sequence numbers
- * that it knows already because hits do not change them or tbg_tell_window()
+ * that it knows already because hits do not change them or tbg_window_pass()
  * has used them. After the segment's payload it accepts windows again.
  */
 static __always_inline bool tbg_is_narrow(const struct tbg_flow *f,
 					  const struct tbg_pkt *p)
 {
 	return p->payload_len && tbg_window_left(f, p) < f->heard &&
-	       (f->flags & TBG_FLOW_TOLD ||
+	       (f->flags & TBG_FLOW_WINDOW ||
 		p->seq == f->last.req_seq + f->last.req_len) &&
 	       p->seq - f->in_delta - f->irs == f->given &&
 	       p->ack - f->last.seq <= f->last.len;

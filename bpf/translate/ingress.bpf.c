@@ -11,7 +11,7 @@
 #include "claim.bpf.h"
 #include "icmp.bpf.h"
 #include "loss.bpf.h"
-#include "tell.bpf.h"
+#include "ack.bpf.h"
 
 #define TBG_GIVEN_MAX (1u << 22)	/* a segment further ahead is out of window */
 #define TBG_SEQ_WINDOW 65535	/* how far beyond the last request a client may send */
@@ -131,17 +131,17 @@ static __always_inline void tbg_ingress_end(struct tbg_flow *f, const struct tbg
  * it cannot be translated. Called under the flow's lock, so that a claim on
  * another CPU happens entirely before or after. A segment that the socket will
  * not accept changes nothing: sound and reset are results of
- * tbg_segment_sound() and tbg_reset_look(). told_window: the segment is from
- * tbg_tell_window(), and is useful only until the client's next bytes.
+ * tbg_segment_sound() and tbg_reset_look(). own_window: the segment is from
+ * tbg_window_pass(), and is useful only until the client's next bytes.
  */
 static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 					     struct tbg_conn_word *conn,
 					     const struct tbg_pkt *p, bool sound,
-					     int reset, bool told_window,
+					     int reset, bool own_window,
 					     struct tbg_shift *ret)
 {
 	__u64 now_ns = bpf_ktime_get_ns();
-	__u32 at, end, next, slack, told;
+	__u32 at, end, next, slack, known;
 	/* a segment too long to be checked here may still be accepted */
 	bool taken = sound || p->payload_len > TBG_REQ_MAX;
 	bool late, fits, more;
@@ -149,7 +149,7 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 	bpf_spin_lock(&f->lock);
 	at = p->seq - f->in_delta - f->irs;
 	late = tbg_ack_is_late(f, p) ||
-	       (told_window && at != f->given + !!(f->flags & TBG_FLOW_FIN_IN));
+	       (own_window && at != f->given + !!(f->flags & TBG_FLOW_FIN_IN));
 	if (late)
 		goto out;
 	end = at + p->payload_len;
@@ -161,10 +161,10 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 	       (__s32)(p->ack - next - slack) <= 0 &&
 	       (__s32)(at - f->window) <= 0;
 	more = fits && p->payload_len && end - f->given - 1 < TBG_GIVEN_MAX;
-	if (told_window)
-		f->flags |= TBG_FLOW_TOLD;
+	if (own_window)
+		f->flags |= TBG_FLOW_WINDOW;
 	if (more) {
-		f->flags &= ~TBG_FLOW_TOLD;
+		f->flags &= ~TBG_FLOW_WINDOW;
 		f->given = end;
 	}
 	fits = fits && (__s32)(end - f->given) >= 0;
@@ -187,17 +187,17 @@ static __always_inline bool tbg_ingress_note(struct tbg_flow *f,
 	f->seen_ns = now_ns;
 	f->up_ms = now_ns / 1000000;
 	tbg_ingress_shift(f, p, next, slack, ret);
-	told = f->acked;
+	known = f->acked;
 	if (ret->floored)
-		told = tbg_seq_max(told, ret->floor);
-	told -= f->out_delta + f->iss;
+		known = tbg_seq_max(known, ret->floor);
+	known -= f->out_delta + f->iss;
 	/*
 	 * the socket accepts a window with a new acknowledgement or bytes, or if it is
 	 * larger
 	 */
-	if (fits && (told != f->told || more || ret->window > f->heard))
+	if (fits && (known != f->known || more || ret->window > f->heard))
 		f->heard = ret->window;
-	f->told = told;
+	f->known = known;
 out:
 	bpf_spin_unlock(&f->lock);
 	return !late;
@@ -210,16 +210,16 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 					    enum tbg_why why)
 {
 	struct tbg_shift shift = {};
-	bool told_window = skb->mark == tbg_mark, sound;
+	bool own_window = skb->mark == tbg_mark, sound;
 	struct tbg_conn_word *conn;
 	int reset = TBG_RESET_NOT;
 	__u32 slot;
 
-	if (told_window)
+	if (own_window)
 		skb->mark = 0;
 	/* without a socket the stack answers with a reset that the client accepts */
 	if (f && !(f->way & TBG_WAY_LOST)) {
-		if (tbg_is_narrow(f, &s->pkt) && !tbg_tell_window(skb, s, f))
+		if (tbg_is_narrow(f, &s->pkt) && !tbg_window_pass(skb, s, f))
 			return TC_ACT_SHOT;
 		slot = f->slot;
 		conn = bpf_map_lookup_elem(&tbg_conns, &slot);
@@ -227,7 +227,7 @@ static __always_inline int tbg_ingress_pass(struct __sk_buff *skb,
 		if (sound && s->pkt.tcp_flags & TBG_TCP_RST)
 			reset = tbg_reset_look(skb, &s->pkt,
 					       s->pkt.seq - f->in_delta);
-		if (!tbg_ingress_note(f, conn, &s->pkt, sound, reset, told_window,
+		if (!tbg_ingress_note(f, conn, &s->pkt, sound, reset, own_window,
 				      &shift)) {
 			tbg_count(TBG_WHY_ACK);
 			return TC_ACT_SHOT;
@@ -519,12 +519,12 @@ int tbg_ingress(struct __sk_buff *skb)
  * acknowledgement that the socket waits for: otherwise the socket would
  * retransmit what the client has. Only happens on the first hit after a miss.
  */
-static __always_inline int tbg_reply_and_tell(struct __sk_buff *skb,
-					      struct tbg_scratch *s,
-					      const struct tbg_tell *tell)
+static __always_inline int tbg_reply_and_acknowledge(struct __sk_buff *skb,
+						     struct tbg_scratch *s,
+						     const struct tbg_bare_ack *ack)
 {
 	tbg_send_clone(skb, 0);
-	return tbg_tell_stack(skb, s, tell);
+	return tbg_ack_stack(skb, s, ack);
 }
 
 /* Whether the reply in s->reply can be sent in its segments. Returns 0 or a why. */
@@ -552,7 +552,7 @@ static __always_inline int tbg_try_hit(struct __sk_buff *skb, struct tbg_scratch
 {
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_reply *r = &s->reply;
-	struct tbg_tell tell = {};
+	struct tbg_bare_ack ack = {};
 	__u32 frame;
 	int why;
 
@@ -563,7 +563,7 @@ static __always_inline int tbg_try_hit(struct __sk_buff *skb, struct tbg_scratch
 		return -why;
 	if (tbg_reply_room(skb, frame, soft))
 		return -TBG_WHY_ROOM;
-	why = tbg_claim(f, p, r, conn, answered, s->now_ns, &tell, false);
+	why = tbg_claim(f, p, r, conn, answered, s->now_ns, &ack, false);
 	if (why) {
 		tbg_request_restore(skb, s);
 		return -why;
@@ -571,7 +571,7 @@ static __always_inline int tbg_try_hit(struct __sk_buff *skb, struct tbg_scratch
 	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
 		return TC_ACT_SHOT;
 	tbg_hit_note(s, knob);
-	return tell.needed ? tbg_reply_and_tell(skb, s, &tell) :
+	return ack.needed ? tbg_reply_and_acknowledge(skb, s, &ack) :
 			     tbg_reply_last(skb);
 }
 

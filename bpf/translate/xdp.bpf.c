@@ -38,7 +38,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_answered answered;
 	struct tbg_conn_word *conn;
-	struct tbg_tell tell;
+	struct tbg_bare_ack ack;
 	__u32 slot = f->slot, len;
 	int why;
 
@@ -55,7 +55,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	why = tbg_may_hit(knob, f, p, &answered, s->now_ns / 1000000);
 	if (why)
 		return why;
-	if (p->ack - f->out_delta - f->iss != f->told)
+	if (p->ack - f->out_delta - f->iss != f->known)
 		return TBG_WHY_UNTOLD;
 	if (p->payload_len > TBG_REQ_MAX)
 		return TBG_WHY_GRAMMAR;
@@ -79,7 +79,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 		return TBG_WHY_ROOM;
 	why = TBG_WHY_BUSY;
 	if (tbg_port_take(port, s->now_ns / 1000000))
-		why = tbg_claim(f, p, r, conn, &answered, s->now_ns, &tell, true);
+		why = tbg_claim(f, p, r, conn, &answered, s->now_ns, &ack, true);
 	if (why)
 		tbg_request_restore(frame, s);
 	return why;

@@ -69,29 +69,29 @@ static __always_inline int tbg_bare_send(struct __sk_buff *skb, struct tbg_scrat
  * most, or as net.ipv4.tcp_invalid_ratelimit is set: their sender may answer in the
  * same way, without end.
  */
-static __always_inline int tbg_bare_tell(struct __sk_buff *skb, struct tbg_scratch *s,
-					 const struct tbg_tcb_key *key, struct tbg_tcb *f)
+static __always_inline int tbg_bare_challenge(struct __sk_buff *skb, struct tbg_scratch *s,
+					      const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	bool bare = !s->pkt.payload_len && !(s->pkt.tcp_flags & TBG_TCP_FIN);
 	__u32 now_ms = s->now_ms, seq, ack, least_ms;
 	struct tbg_knob *knob = tbg_knob_get();
-	bool told = false, owed;
+	bool limited = false, owed;
 
 	least_ms = knob ? knob->challenge_ms : 0;
 	bpf_spin_lock(&f->lock);
 	if (bare) {
-		told = f->told_ms && now_ms - f->told_ms < least_ms;
-		if (!told)
-			f->told_ms = now_ms | 1;
+		limited = f->challenged_ms && now_ms - f->challenged_ms < least_ms;
+		if (!limited)
+			f->challenged_ms = now_ms | 1;
 	}
 	seq = tbg_tcb_next(f);
 	ack = f->rcv_nxt;
 	owed = tbg_tcb_owes(f);
 	bpf_spin_unlock(&f->lock);
 	tbg_count(TBG_WHY_CHALLENGE);
-	if (owed && !told)
+	if (owed && !limited)
 		tbg_due(key);
-	return told ? TC_ACT_SHOT : tbg_bare_send(skb, s, f, seq, ack, 0);
+	return limited ? TC_ACT_SHOT : tbg_bare_send(skb, s, f, seq, ack, 0);
 }
 
 #endif

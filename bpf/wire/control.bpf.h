@@ -50,7 +50,7 @@ static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch 
 		return TC_ACT_SHOT;
 	}
 	if (ahead < tbg_tcb_window(f))
-		return tbg_bare_tell(skb, s, key, f);
+		return tbg_bare_challenge(skb, s, key, f);
 	tbg_count(TBG_WHY_DROPPED);
 	return TC_ACT_SHOT;
 }
@@ -340,11 +340,11 @@ static __always_inline int tbg_control(struct __sk_buff *skb, struct tbg_scratch
 	    (__s32)(p->ack - tbg_tcb_next(f)) > 0 || (__s32)(p->ack - f->acked) < -65535 ||
 	    (ahead > tbg_tcb_window(f) && !(p->tcp_flags & TBG_TCP_FIN)) ||
 	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
-		return tbg_bare_tell(skb, s, key, f);
+		return tbg_bare_challenge(skb, s, key, f);
 	if (p->tcp_flags & TBG_TCP_FIN) {
 		if (!ahead || (ahead == -1u && tbg_tcb_fin(f)))
 			return tbg_on_fin(skb, s, key, f);
-		return tbg_bare_tell(skb, s, key, f);
+		return tbg_bare_challenge(skb, s, key, f);
 	}
 	switch (tbg_on_ack(skb, s, key, f)) {
 	case TBG_ACK_LOSS:

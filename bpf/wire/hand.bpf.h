@@ -198,7 +198,7 @@ static __always_inline void tbg_ack_raise(struct __sk_buff *skb, const struct tb
 }
 
 /* Asks the daemon to look at the connection (tbg_stuck). */
-static __always_inline void tbg_hand_tell(const struct tbg_tcb_key *key)
+static __always_inline void tbg_hand_report(const struct tbg_tcb_key *key)
 {
 	__u32 one = 1;
 
@@ -281,7 +281,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 
 		bpf_sk_release(sk);
 		if (old) {
-			tbg_hand_tell(key);
+			tbg_hand_report(key);
 			return TBG_HAND_RESET;
 		}
 		tbg_tcb_forget(key, f);
@@ -340,7 +340,7 @@ static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
 		return 0;
 	if (!tbg_segment_sound(skb, s) || !(f->tried & TBG_HAND_PLAIN))
 		return 0;
-	tbg_hand_tell(key);
+	tbg_hand_report(key);
 	return tbg_hand_is_last(f);
 }
 

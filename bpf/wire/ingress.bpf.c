@@ -144,7 +144,7 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 		}
 		tbg_pkt_options(skb, s);
 		if (!tbg_syn_is_next(s, f))
-			return tbg_bare_tell(skb, s, key, f);
+			return tbg_bare_challenge(skb, s, key, f);
 		tbg_tcb_forget(key, f);
 	}
 	act = tbg_end_served(knob, &s->pkt.key, s->pkt.v6) ?
@@ -409,14 +409,14 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	if (p->seq != f->rcv_nxt || f->state != TBG_TCB_OPEN ||
 	    p->ack - f->acked > f->snd_nxt - f->acked ||
 	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
-		return tbg_bare_tell(skb, s, key, f);
+		return tbg_bare_challenge(skb, s, key, f);
 	/*
 	 * a firewall drops resets: the kernel still has the request socket, and its numbers
 	 * are the client's, so it completes the connection
 	 */
 	if (!f->answers && knob->births == TBG_BIRTHS_KERNEL && tbg_sockets &&
 	    tbg_socket_state(skb, p) == BPF_TCP_NEW_SYN_RECV) {
-		tbg_hand_tell(key);
+		tbg_hand_report(key);
 		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;

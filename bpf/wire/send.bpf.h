@@ -22,7 +22,7 @@ const volatile __u32 tbg_mark = 0x74620000;
 #define tbg_mark 0	/* no egress program of ours needs it */
 #endif
 
-#define TBG_MARK_TELL (~tbg_mark)	/* sent by lo, to come in again with tbg_mark */
+#define TBG_MARK_WINDOW (~tbg_mark)	/* sent by lo, to come in again with tbg_mark */
 #define TBG_AF_INET 2
 #define TBG_AF_INET6 10
 #define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */

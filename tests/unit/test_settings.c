@@ -88,7 +88,7 @@ KTAP_TEST(t_defaults_are_taken_as_any_value)
 	struct tbg_target t = target();
 
 	for (int object = TBG_OBJECT_OPTIONS; object <= TBG_OBJECT_SITE; object++)
-		KTAP_EQ(tbg_settings_unsaid(&t, object), 0);
+		KTAP_EQ(tbg_settings_default(&t, object), 0);
 	KTAP_EQ(options.idle_ms, 75000);
 	KTAP_EQ(options.header_max, 16384);
 	KTAP_EQ(options.give_back, 3);
@@ -147,7 +147,7 @@ KTAP_TEST(t_words_and_switches_take_no_others)
 		if (row->type == TBG_SETTING_SWITCH)
 			KTAP_CHECK(takes(row, "on") && takes(row, "off") && !takes(row, "2"));
 		if (row->type == TBG_SETTING_WORD)
-			KTAP_CHECK(takes(row, row->unsaid) && !takes(row, "") &&
+			KTAP_CHECK(takes(row, row->preset) && !takes(row, "") &&
 				   !takes(row, row->note) && !takes(row, "p"));
 	}
 	row = tbg_setting_row(tbg_setting_find("cookies", 7));
@@ -215,13 +215,13 @@ KTAP_TEST(t_rows_are_printed_for_the_man_pages)
 {
 	FILE *f = fopen(getenv("TBG_ROWS") ?: "/dev/null", "w");
 	const struct tbg_setting_row *row;
-	char unsaid[256];
+	char preset[256];
 
 	KTAP_CHECK(f);
 	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
-		KTAP_CHECK(tbg_setting_print(row, unsaid, sizeof(unsaid)) < sizeof(unsaid));
+		KTAP_CHECK(tbg_setting_print(row, preset, sizeof(preset)) < sizeof(preset));
 		fprintf(f, "%s\t%u\t%u\t%s\t%s\n", row->name, row->scopes, row->flags,
-			tbg_setting_accepts(row), unsaid);
+			tbg_setting_accepts(row), preset);
 	}
 	fclose(f);
 }

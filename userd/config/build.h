@@ -51,7 +51,7 @@ int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own);
 int tbg_upstream_given(struct tbg_build *m, struct tbg_target *t, unsigned int line);
 
 /* Sets the defaults of pools in t->cgi and t->module. */
-int tbg_pools_unsaid(struct tbg_target *t);
+int tbg_pools_default(struct tbg_target *t);
 
 /*
  * Lets a pool of the gateway answer the location: one for all locations with the same

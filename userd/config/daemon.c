@@ -274,7 +274,7 @@ bool tbg_admin_set(struct tbg_target *t, const char *v)
 {
 	struct tbg_options *o = t->options;
 
-	o->admin_said = true;
+	o->admin_given = true;
 	o->admin_address.ss_family = 0;
 	o->admin = NULL;
 	if (!strcmp(v, "off"))

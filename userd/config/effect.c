@@ -79,17 +79,17 @@ int tbg_effect_check(struct tbg_build *m, const struct tbg_scope *scope, unsigne
 /* --- the daemon ---------------------------------------------------------- */
 
 /* A feature that is explicitly off keeps its other settings for later. */
-static bool is_said(const struct tbg_options *o, const char *name)
+static bool is_given(const struct tbg_options *o, const char *name)
 {
-	return o->said[tbg_setting_find(name, strlen(name))];
+	return o->given[tbg_setting_find(name, strlen(name))];
 }
 
 static unsigned int options_reach(const struct tbg_options *o, const struct tbg_sites *sites)
 {
 	return tbg_reach_sites(sites) |
-	       (is_said(o, "tiers") ? TBG_REACH_SOCK : 0) |
-	       (is_said(o, "limit-requests") ? TBG_REACH_RATE : 0) |
-	       (is_said(o, "limit-connections") || is_said(o, "limit-heads") ?
+	       (is_given(o, "tiers") ? TBG_REACH_SOCK : 0) |
+	       (is_given(o, "limit-requests") ? TBG_REACH_RATE : 0) |
+	       (is_given(o, "limit-connections") || is_given(o, "limit-heads") ?
 		TBG_REACH_LIMITS : 0);
 }
 
@@ -101,11 +101,11 @@ const char *tbg_effect_options(const struct tbg_options *o, const struct tbg_sit
 
 	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
 		/* a value that equals the default, or off, is never without effect */
-		if (row->object != TBG_OBJECT_OPTIONS || !o->said[i] || !o->line[i][0] ||
-		    !strcmp(o->said[i], row->unsaid ?: "") || !strcmp(o->said[i], "off") ||
+		if (row->object != TBG_OBJECT_OPTIONS || !o->given[i] || !o->line[i][0] ||
+		    !strcmp(o->given[i], row->preset ?: "") || !strcmp(o->given[i], "off") ||
 		    met(row, reach))
 			continue;
-		snprintf(ret, len, "%.100s: no effect, %s; expected %s, or no %s", o->said[i],
+		snprintf(ret, len, "%.100s: no effect, %s; expected %s, or no %s", o->given[i],
 			 needs[row->needs].lacks, needs[row->needs].expected, row->name);
 		return row->name;
 	}

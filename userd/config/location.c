@@ -258,7 +258,7 @@ static size_t fields_bytes(struct tbg_location *l)
 }
 
 /* The handler that a scope sets, other than a root: one or none. */
-static int pool_said(struct tbg_build *m, const struct tbg_scope *scope,
+static int pool_given(struct tbg_build *m, const struct tbg_scope *scope,
 		     const struct tbg_setting **ret, enum tbg_pool_kind *ret_kind)
 {
 	const struct tbg_setting *upstream = tbg_setting_of(scope, "upstream");
@@ -280,42 +280,42 @@ static int pool_said(struct tbg_build *m, const struct tbg_scope *scope,
 static int location_handler(struct tbg_build *m, struct tbg_target *t,
 			    const struct tbg_scope *const scopes[3])
 {
-	const struct tbg_setting *said = NULL, *root = NULL;
+	const struct tbg_setting *given = NULL, *root = NULL;
 	struct tbg_location *l = t->location;
 	enum tbg_pool_kind kind = 0;
 	int err = 0;
 
-	for (int i = 0; i < 3 && !said && !root; i++) {
+	for (int i = 0; i < 3 && !given && !root; i++) {
 		if (!scopes[i])
 			continue;
 		root = tbg_setting_of(scopes[i], "root");
-		err = pool_said(m, scopes[i], &said, &kind);
+		err = pool_given(m, scopes[i], &given, &kind);
 		if (err)
 			return err;
 	}
-	if (!said)
+	if (!given)
 		return 0;
 	if (kind)
-		return tbg_pool_make(m, t, kind, said->line);
+		return tbg_pool_make(m, t, kind, given->line);
 	if (t->beside)
-		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": beside others; expected the name of an upstream alone, or servers",
+		return tbg_build_wrong(m, given->line, "upstream \"%.100s\": beside others; expected the name of an upstream alone, or servers",
 					t->beside);
 	l->handler = TBG_HANDLER_UPSTREAM;
 	if (t->named)
 		l->upstream = tbg_sites_upstream_find(m->sites, t->named);
 	else
-		err = tbg_upstream_given(m, t, said->line);
+		err = tbg_upstream_given(m, t, given->line);
 	if (err)
 		return err;
 	if (!l->upstream)
-		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": there is none of that name; expected that of a section such as upstream \"%.100s\" { server = \"HOST:PORT\" }",
+		return tbg_build_wrong(m, given->line, "upstream \"%.100s\": there is none of that name; expected that of a section such as upstream \"%.100s\" { server = \"HOST:PORT\" }",
 					t->named, t->named);
 	if (tbg_protocol_needs_root(l->upstream->settings.protocol) && l->root < 0 &&
 	    !l->upstream->settings.script.root && !l->upstream->settings.script.file)
-		return tbg_build_wrong(m, said->line, "upstream \"%.100s\": no root; expected root = \"a folder\" around it, or script-root = \"/a/path\" in the upstream",
+		return tbg_build_wrong(m, given->line, "upstream \"%.100s\": no root; expected root = \"a folder\" around it, or script-root = \"/a/path\" in the upstream",
 					l->upstream->name);
 	if (root && !tbg_protocol_needs_root(l->upstream->settings.protocol))
-		return tbg_build_wrong(m, said->line, "root and upstream are mutually exclusive in one scope; expected one of them");
+		return tbg_build_wrong(m, given->line, "root and upstream are mutually exclusive in one scope; expected one of them");
 	return 0;
 }
 
@@ -349,8 +349,8 @@ static int location_make(struct tbg_build *m, struct tbg_location *l,
 		.root = -1, .body_buffer = TBG_BODY_AS_NEEDED, .body_folder = TBG_BODY_FOLDER,
 	};
 	location_match(l, m->sites, own ? own->title : "/");
-	err = tbg_settings_unsaid(&t, TBG_OBJECT_LOCATION);
-	err = err ?: tbg_pools_unsaid(&t);
+	err = tbg_settings_default(&t, TBG_OBJECT_LOCATION);
+	err = err ?: tbg_pools_default(&t);
 	for (int i = 2; i >= 0 && !err; i--)
 		err = scopes[i] ? tbg_level_apply(m, &t, scopes[i]) : 0;
 	err = err ?: clients_make(m, l, scopes);

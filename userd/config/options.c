@@ -55,19 +55,19 @@ static bool is_daemon(const struct tbg_setting_row *row)
 	return (row->flags & TBG_SETTING_DAEMON) == TBG_SETTING_DAEMON;
 }
 
-static void help_row(const char *name, const char *arg, const char *about, const char *unsaid)
+static void help_row(const char *name, const char *arg, const char *about, const char *preset)
 {
-	bool noted = *unsaid;
+	bool noted = *preset;
 	char left[40];
 
 	snprintf(left, sizeof(left), "--%s %s", name, arg);
-	printf("  %-28s %s%s%s%s\n", left, about, noted ? " (" : "", unsaid, noted ? ")" : "");
+	printf("  %-28s %s%s%s%s\n", left, about, noted ? " (" : "", preset, noted ? ")" : "");
 }
 
 static void help(void)
 {
 	const struct tbg_setting_row *row;
-	char unsaid[128];
+	char preset[128];
 
 	printf("usage: toboggand --root DIR --listen ADDR:PORT [option ...]\n"
 	       "       toboggand --upstream URL --listen ADDR:PORT [option ...]\n"
@@ -77,8 +77,8 @@ static void help(void)
 	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
 		if (!(row->flags & TBG_SETTING_LINE))
 			continue;
-		tbg_setting_print(row, unsaid, sizeof(unsaid));
-		help_row(row->name, row->arg, row->about, unsaid);
+		tbg_setting_print(row, preset, sizeof(preset));
+		help_row(row->name, row->arg, row->about, preset);
 	}
 	for (size_t i = 0; i < WORDS; i++)
 		help_row(words[i].name, words[i].arg, words[i].about, "");
@@ -91,15 +91,15 @@ static bool option_set(struct tbg_target *t, unsigned int nr, unsigned int line,
 {
 	const struct tbg_setting_row *row = tbg_setting_row(nr);
 	bool list = row->flags & TBG_SETTING_LIST;
-	char **said = &t->options->said[nr], *text;
-	bool more = list && !t->begins && *said;
+	char **given = &t->options->given[nr], *text;
+	bool more = list && !t->begins && *given;
 
 	if (!tbg_setting_put(row, t, v))
 		return false;
-	if (asprintf(&text, "%s%s%s", more ? *said : "", more ? " " : "", v) < 0)
+	if (asprintf(&text, "%s%s%s", more ? *given : "", more ? " " : "", v) < 0)
 		return false;
-	free(*said);
-	*said = text;
+	free(*given);
+	*given = text;
 	if (!list)
 		t->options->line[nr][0] = line;
 	else if (row->set == tbg_listen_set)
@@ -144,9 +144,9 @@ void tbg_option_log_at(const struct tbg_options *o, unsigned int line, const cha
 	tbg_report("toboggand: %s:%u: %s %s", path, line, name, text);
 }
 
-const char *tbg_option_said(const struct tbg_options *o, const char *name)
+const char *tbg_option_given(const struct tbg_options *o, const char *name)
 {
-	return o->said[tbg_setting_find(name, strlen(name))];
+	return o->given[tbg_setting_find(name, strlen(name))];
 }
 
 void tbg_options_later(const struct tbg_options *now,
@@ -156,7 +156,7 @@ void tbg_options_later(const struct tbg_options *now,
 
 	*ret = 0;
 	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++) {
-		const char *a = now->said[i], *b = wanted->said[i];
+		const char *a = now->given[i], *b = wanted->given[i];
 		size_t at = strlen(ret);
 
 		if (row->flags & TBG_SETTING_LATER && (a && b ? strcmp(a, b) : a != b))
@@ -167,7 +167,7 @@ void tbg_options_later(const struct tbg_options *now,
 void tbg_options_free(struct tbg_options *o)
 {
 	for (size_t i = 0; i < TBG_SETTINGS_MAX; i++)
-		free(o->said[i]);
+		free(o->given[i]);
 	for (unsigned int i = 0; i < o->listen_nr; i++)
 		free(o->listen_clients[i].rule);
 	free(o->listen_rule);
@@ -191,7 +191,7 @@ static int row_of(const char *word, size_t len)
 	return row >= 0 && tbg_setting_row(row)->flags & TBG_SETTING_LINE ? row : -1;
 }
 
-static void unknown_tell(const char *word, size_t len)
+static void unknown_log(const char *word, size_t len)
 {
 	struct tbg_near near = { .word = word, .len = len };
 	const struct tbg_setting_row *row;
@@ -233,7 +233,7 @@ static const char *word_split(char **argv, int *at, size_t *ret_len)
 	else if (is("config", word + 2, *ret_len) || is("check", word + 2, *ret_len))
 		tbg_report("toboggand: %s: no value; expected a file that can be read", word);
 	else
-		unknown_tell(word + 2, *ret_len);
+		unknown_log(word + 2, *ret_len);
 	return NULL;
 }
 
@@ -279,7 +279,7 @@ static int word_take(struct line *line, const char *word, size_t len, const char
 		tbg_report("toboggand: --%.*s \"%s\": expected no value", (int)len, word, v);
 		return BAD_OPTION;
 	} else {
-		unknown_tell(word, len);
+		unknown_log(word, len);
 		return BAD_OPTION;
 	}
 	return 0;
@@ -524,7 +524,7 @@ static int complete(struct tbg_options *o)
 		tbg_report("toboggand: --control: missing; expected --control PATH, or in XDG_RUNTIME_DIR a folder that only you can write to");
 		return BAD_OPTION;
 	}
-	if (!o->admin_said)
+	if (!o->admin_given)
 		o->admin = admin_default(o);
 	return 0;
 }
@@ -547,7 +547,7 @@ static int sites_check(struct tbg_options *o)
 int tbg_options_parse(struct tbg_options *ret, char **argv,
 		      struct tbg_roots *roots)
 {
-	struct tbg_target unsaid = { .options = ret, .why = "" };
+	struct tbg_target preset = { .options = ret, .why = "" };
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	struct line line = { .o = ret, .list = -1 };
 	int err;
@@ -556,7 +556,7 @@ int tbg_options_parse(struct tbg_options *ret, char **argv,
 		.memory = memory_default(), .workers = cpus > 0 ? cpus : 1,
 		.roots = roots, .top = tbg_scope_new(TBG_SCOPE_TOP, ""),
 	};
-	if (!ret->top || tbg_settings_unsaid(&unsaid, TBG_OBJECT_OPTIONS))
+	if (!ret->top || tbg_settings_default(&preset, TBG_OBJECT_OPTIONS))
 		return TBG_OPTIONS_MISSING;
 	err = line_read(&line, argv, true);
 	ret->check = line.check;

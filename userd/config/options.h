@@ -64,7 +64,7 @@ struct tbg_options {
 	const char *control;		/* path of the control socket */
 	const char *admin;		/* address or path of the admin listener; NULL: off */
 	struct sockaddr_storage admin_address;	/* family 0: a path */
-	bool admin_said;
+	bool admin_given;
 	const char *admin_token_file;
 	char *admin_token;		/* NULL: none */
 	char admin_default[108];
@@ -88,7 +88,7 @@ struct tbg_options {
 	unsigned int limit_connections, limit_heads;	/* maximum of a client; 0: none */
 	unsigned int client_v4_bits, client_v6_bits;	/* address bits that identify a client */
 	char control_default[108];
-	char *said[TBG_SETTINGS_MAX];	/* values as written; NULL: not given */
+	char *given[TBG_SETTINGS_MAX];	/* values as written; NULL: not given */
 	/* line of the file of each value of a list; 0: the command line */
 	unsigned int line[TBG_SETTINGS_MAX][TBG_LISTENER_MAX];
 };
@@ -128,7 +128,7 @@ int tbg_options_listen_check(const struct tbg_options *o);
 void tbg_options_free(struct tbg_options *o);
 
 /* The value of a setting of the daemon as given, of a list all values; NULL: not given. */
-const char *tbg_option_said(const struct tbg_options *o, const char *name);
+const char *tbg_option_given(const struct tbg_options *o, const char *name);
 
 /* Names of settings that differ between now and wanted and that a reload cannot change. */
 void tbg_options_later(const struct tbg_options *now,

@@ -106,10 +106,11 @@ bool tbg_module_set(struct tbg_target *t, const char *v)
 	return true;
 }
 
-int tbg_pools_unsaid(struct tbg_target *t)
+int tbg_pools_default(struct tbg_target *t)
 {
 	*t->cgi = *t->module = (struct tbg_pool_command){ .uid = -1, .gid = -1 };
-	return tbg_settings_unsaid(t, TBG_OBJECT_CGI) ?: tbg_settings_unsaid(t, TBG_OBJECT_MODULE);
+	return tbg_settings_default(t, TBG_OBJECT_CGI) ?:
+	       tbg_settings_default(t, TBG_OBJECT_MODULE);
 }
 
 /* All settings of a pool as text: pools with the same text are one. */

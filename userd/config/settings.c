@@ -61,7 +61,7 @@ static bool word_set(const struct tbg_setting_row *row, bool *to, const char *v)
 
 	if ((strlen(v) != len || strncmp(v, row->note, len)) && strcmp(v, or + strlen(" or ")))
 		return false;
-	*to = strcmp(v, row->unsaid);
+	*to = strcmp(v, row->preset);
 	return true;
 }
 
@@ -87,15 +87,15 @@ bool tbg_setting_put(const struct tbg_setting_row *row, struct tbg_target *t, co
 }
 
 /* The default of a list: values separated by ", ". */
-static bool unsaid_put(const struct tbg_setting_row *row, struct tbg_target *t)
+static bool default_put(const struct tbg_setting_row *row, struct tbg_target *t)
 {
 	char value[128];
 	size_t len;
 
 	if (!(row->flags & TBG_SETTING_LIST))
-		return tbg_setting_put(row, t, row->unsaid);
+		return tbg_setting_put(row, t, row->preset);
 	t->begins = true;
-	for (const char *at = row->unsaid; *at; at += len, at += 2 * !!*at) {
+	for (const char *at = row->preset; *at; at += len, at += 2 * !!*at) {
 		len = strcspn(at, ",");
 		snprintf(value, sizeof(value), "%.*s", (int)len, at);
 		if (!tbg_setting_put(row, t, value))
@@ -105,12 +105,12 @@ static bool unsaid_put(const struct tbg_setting_row *row, struct tbg_target *t)
 	return true;
 }
 
-int tbg_settings_unsaid(struct tbg_target *t, enum tbg_setting_object object)
+int tbg_settings_default(struct tbg_target *t, enum tbg_setting_object object)
 {
 	const struct tbg_setting_row *row;
 
 	for (unsigned int i = 0; (row = tbg_setting_row(i)); i++)
-		if (row->object == object && tbg_setting_is_applied(row) && !unsaid_put(row, t))
+		if (row->object == object && tbg_setting_is_applied(row) && !default_put(row, t))
 			return -ENOMEM;
 	return 0;
 }

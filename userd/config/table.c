@@ -276,7 +276,7 @@ int tbg_setting_find(const char *name, size_t len)
 
 bool tbg_setting_is_applied(const struct tbg_setting_row *row)
 {
-	return row->unsaid && *row->unsaid != '(';
+	return row->preset && *row->preset != '(';
 }
 
 /* --- values as people write them ------------------------------------------ */
@@ -323,8 +323,8 @@ const char *tbg_setting_accepts(const struct tbg_setting_row *row)
 
 size_t tbg_setting_print(const struct tbg_setting_row *row, char *ret, size_t size)
 {
-	const char *unsaid = row->unsaid ?: "";
-	bool made = *unsaid == '(';
+	const char *preset = row->preset ?: "";
+	bool made = *preset == '(';
 
-	return snprintf(ret, size, "%.*s", (int)strlen(unsaid) - 2 * made, unsaid + made);
+	return snprintf(ret, size, "%.*s", (int)strlen(preset) - 2 * made, preset + made);
 }

@@ -102,7 +102,7 @@ struct tbg_setting_row {
 	unsigned int scopes;	/* enum tbg_scope_kind */
 	unsigned int flags;
 	const char *arg;	/* name of its value in --help */
-	const char *unsaid;	/* default; in parentheses: computed; NULL: none */
+	const char *preset;	/* default; in parentheses: computed; NULL: none */
 	const char *note;	/* what is accepted; for a range: examples */
 	const char *about;	/* one sentence */
 	enum tbg_setting_type type;

@@ -42,7 +42,7 @@ struct tbg_target {
 /* settings.c: stores one value, as the functions below. */
 bool tbg_setting_put(const struct tbg_setting_row *row, struct tbg_target *t, const char *v);
 /* Applies the defaults of an object's settings. 0 or -ENOMEM. */
-int tbg_settings_unsaid(struct tbg_target *t, enum tbg_setting_object object);
+int tbg_settings_default(struct tbg_target *t, enum tbg_setting_object object);
 
 /* A copy of a list of nr members, with room for one more; NULL: no memory. */
 void *tbg_list_grow(struct tbg_target *t, const void *list, unsigned int nr, size_t size);

@@ -201,7 +201,7 @@ static int upstream_new(struct tbg_build *m, const struct tbg_target *t,
 int tbg_upstream_settings_make(struct tbg_build *m, struct tbg_target *t)
 {
 	*t->upstream = (struct tbg_upstream_settings){ 0 };
-	return tbg_settings_unsaid(t, TBG_OBJECT_UPSTREAM) ?: tbg_scope_apply(m, t, m->top, true);
+	return tbg_settings_default(t, TBG_OBJECT_UPSTREAM) ?: tbg_scope_apply(m, t, m->top, true);
 }
 
 int tbg_upstream_make(struct tbg_build *m, const struct tbg_scope *own)

@@ -15,7 +15,7 @@ static struct tbg_slice text(const char *s)
 }
 
 /* Returns whether the location sets this variable itself. */
-static bool said(const struct tbg_script *s, const char *name)
+static bool is_set(const struct tbg_script *s, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -28,7 +28,7 @@ static bool said(const struct tbg_script *s, const char *name)
 static void put(struct tbg_lines *ret, const struct tbg_fcgi_params *p,
 		const char *name, struct tbg_slice v)
 {
-	if (!said(p->script, name))
+	if (!is_set(p->script, name))
 		tbg_pair_put(ret, text(name), v);
 }
 

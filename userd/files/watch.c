@@ -70,7 +70,7 @@ static const unsigned long fs_good[] = {
 	FS_ZFS, FS_BCACHEFS,
 };
 
-bool tbg_watched_is_told(int fd)
+bool tbg_watched_is_reported(int fd)
 {
 	struct statfs fs;
 
@@ -190,7 +190,7 @@ const char *tbg_watch_doubt(const struct tbg_lease *lease,
 		return "not a regular file";
 	if (st->st_nlink != 1)
 		return doubt_of(-EMLINK);
-	return tbg_watched_is_told(fd) ? NULL :
+	return tbg_watched_is_reported(fd) ? NULL :
 	       "file system that may change without inotify seeing it";
 }
 

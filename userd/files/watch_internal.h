@@ -80,7 +80,7 @@ int tbg_watched_wd(struct tbg_watch *w, int fd);
 int tbg_watched_folders_add(struct tbg_watch *w, const char *name);
 
 /* Whether inotify reports all changes on the file system of fd. */
-bool tbg_watched_is_told(int fd);
+bool tbg_watched_is_reported(int fd);
 /* Whether a name is that of a variant, such as name.gz. */
 bool tbg_watched_is_variant(const char *name);
 

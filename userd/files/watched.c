@@ -141,7 +141,7 @@ bool tbg_watched_is_variant(const char *name)
 /* Whether an open folder contains no variant, and few enough names to check all. */
 static bool is_plain(int fd)
 {
-	int own = tbg_watched_is_told(fd) ?
+	int own = tbg_watched_is_reported(fd) ?
 		  openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	DIR *d = own < 0 ? NULL : fdopendir(own);
 	unsigned int left = NAMES_MAX;

@@ -145,19 +145,19 @@ static void cc_take(struct tbg_cc *cc, struct tbg_slice v)
  */
 static void member_take(struct tbg_cc *cc, const struct tbg_member *m)
 {
-	bool said = m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING;
+	bool given = m->type == TBG_MEMBER_TRUE || m->type == TBG_MEMBER_STRING;
 
 	for (size_t i = 0; i < NR(flags); i++)
 		if (tbg_slice_same(m->name, flags[i].name))
-			*(bool *)((char *)cc + flags[i].off) = said;
+			*(bool *)((char *)cc + flags[i].off) = given;
 	for (size_t i = 0; i < NR(times); i++)
 		if (tbg_slice_same(m->name, times[i].name))
 			*(int64_t *)((char *)cc + times[i].off) =
 				m->type == TBG_MEMBER_INTEGER ? seconds_of(m->text) : -1;
 	if (tbg_slice_is(m->name, "no-cache"))
-		cc->no_cache = said;
+		cc->no_cache = given;
 	if (tbg_slice_is(m->name, "private"))
-		cc->private_ = said;
+		cc->private_ = given;
 }
 
 bool tbg_cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields)
@@ -262,7 +262,7 @@ static bool status_understood(unsigned int status)
 }
 
 /* The values of the fields, before evaluation. */
-struct said {
+struct fields {
 	int64_t expires_s, modified_s, age_s;
 	bool has_expires, expires_bad, has_modified;
 	bool age_seen;
@@ -271,7 +271,7 @@ struct said {
 };
 
 /* The first member counts; anything but a number is ignored (5.1). */
-static void age_take(struct said *s, struct tbg_slice v)
+static void age_take(struct fields *s, struct tbg_slice v)
 {
 	struct tbg_slice first;
 	size_t at = 0;
@@ -308,7 +308,7 @@ static int date_read(struct tbg_slice v, int64_t *ret)
 }
 
 /* Several, or one that is no date: already expired (5.3). */
-static void expires_take(struct said *s, struct tbg_slice v)
+static void expires_take(struct fields *s, struct tbg_slice v)
 {
 	int64_t second;
 
@@ -350,7 +350,7 @@ static bool selects_none(struct tbg_slice name)
 					      TBG_NAME_BIT(X_REQUEST_ID));
 }
 
-static void vary_take(struct tbg_response_directives *t, struct said *s, struct tbg_slice v)
+static void vary_take(struct tbg_response_directives *t, struct fields *s, struct tbg_slice v)
 {
 	struct tbg_slice one;
 	size_t at = 0;
@@ -362,7 +362,7 @@ static void vary_take(struct tbg_response_directives *t, struct said *s, struct 
 	}
 }
 
-static void field_take(struct tbg_response_directives *t, struct said *s,
+static void field_take(struct tbg_response_directives *t, struct fields *s,
 		       const struct tbg_field_line *f)
 {
 	struct tbg_slice v = f->value;
@@ -404,7 +404,7 @@ static void field_take(struct tbg_response_directives *t, struct said *s,
 }
 
 /* The lifetime by 4.2.1, or by 4.2.2 if the origin gives none. */
-static void lifetime_set(struct tbg_response_directives *t, const struct said *s)
+static void lifetime_set(struct tbg_response_directives *t, const struct fields *s)
 {
 	const struct tbg_cc *cc = &t->cc;
 
@@ -434,7 +434,7 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 		    const struct tbg_fields *fields,
 		    int64_t now_s, uint64_t now_ns, uint64_t delay_ns)
 {
-	struct said s = { 0 };
+	struct fields s = { 0 };
 	int64_t apparent_s;
 
 	*t = (struct tbg_response_directives){ .status = status, .received_ns = now_ns,

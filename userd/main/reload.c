@@ -99,7 +99,7 @@ static int clients_take(struct tbg_server *s, const struct tbg_options *o)
 		.v4_bits = o->client_v4_bits, .v6_bits = o->client_v6_bits,
 	};
 	struct tbg_tcbs *tcbs = tbg_wire_tcbs(s->wire);
-	int err = tbg_bans_file(s->bans, tbg_option_said(o, "deny"), tbg_option_said(o, "allow"));
+	int err = tbg_bans_file(s->bans, tbg_option_given(o, "deny"), tbg_option_given(o, "allow"));
 
 	tbg_rates_set(s->rates, &rate);
 	if (tcbs)
@@ -221,10 +221,10 @@ static void options_keep(struct tbg_server *s, struct tbg_options *o)
 	s->opt.log_format = o->log_format;
 	for (int i = 0; i < 2; i++) {		/* their text */
 		int row = tbg_setting_find(logs[i], strlen(logs[i]));
-		char *said = s->opt.said[row];
+		char *given = s->opt.given[row];
 
-		s->opt.said[row] = o->said[row];
-		o->said[row] = said;
+		s->opt.given[row] = o->given[row];
+		o->given[row] = given;
 	}
 }
 

@@ -30,19 +30,19 @@ static struct {
 	pthread_mutex_t lock;
 	uint64_t stuck_ns;	/* when the last wait failed */
 	unsigned int lost;	/* lines since then */
-} said = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} output = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static bool takes(void)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
-	bool waits = !said.stuck_ns || tbg_mono_ns() - said.stuck_ns > STUCK_NS;
+	bool waits = !output.stuck_ns || tbg_mono_ns() - output.stuck_ns > STUCK_NS;
 
 	if (poll(&p, 1, waits ? STUCK_MS : 0) > 0) {
-		said.stuck_ns = 0;
+		output.stuck_ns = 0;
 		return true;
 	}
 	if (waits)
-		said.stuck_ns = tbg_mono_ns();
+		output.stuck_ns = tbg_mono_ns();
 	return false;
 }
 
@@ -93,19 +93,19 @@ void tbg_report_at(enum tbg_report_level level, const char *format, ...)
 	va_end(args);
 	if (n > LINE_LEN - 1)
 		n = LINE_LEN - 1;
-	pthread_mutex_lock(&said.lock);
+	pthread_mutex_lock(&output.lock);
 	if (!takes()) {
-		said.lost++;
+		output.lost++;
 		goto out;
 	}
-	if (said.lost)
+	if (output.lost)
 		n += snprintf(line + n, LOST_LEN, "\nstderr: nobody read it; %u lines before the last one are lost",
-			      said.lost);
+			      output.lost);
 	line[n++] = '\n';
 	if (write_line(line, n))
-		said.lost = 0;
+		output.lost = 0;
 	else
-		said.lost++;
+		output.lost++;
 out:
-	pthread_mutex_unlock(&said.lock);
+	pthread_mutex_unlock(&output.lock);
 }

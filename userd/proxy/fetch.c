@@ -158,7 +158,7 @@ enum tbg_transfer_phase tbg_fetch_begin(struct tbg_transfer *x)
 	else
 		tbg_body_decoder_begin_request(&x->up_decoder, m);
 	if (m->expect_continue && x->protocol->runs_programs)
-		tbg_fetch_tell_continue(x);	/* programs have no interim responses */
+		tbg_fetch_send_continue(x);	/* programs have no interim responses */
 	return tbg_fetch_try_next(x, 502);
 }
 
@@ -224,7 +224,7 @@ static void expect_check(struct tbg_transfer *x)
 	if (!x->m.expect_continue || !x->c || x->sending == TBG_SENDING_HEAD ||
 	    x->w->now_ms - x->stamp_ms < EXPECT_MS)
 		return;
-	tbg_fetch_tell_continue(x);
+	tbg_fetch_send_continue(x);
 }
 
 /*

@@ -43,7 +43,7 @@ void tbg_fetch_answer_bad(struct tbg_transfer *x, const char *why);
 enum tbg_transfer_phase tbg_fetch_head_died(struct tbg_transfer *x);
 
 /* request_out.c */
-void tbg_fetch_tell_continue(struct tbg_transfer *x);
+void tbg_fetch_send_continue(struct tbg_transfer *x);
 /* Ends the request's body: no more arrives, or is wanted. */
 void tbg_fetch_request_close(struct tbg_transfer *x);
 /* Forwards received bytes of a body or tunnel, and its end. */

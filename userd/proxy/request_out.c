@@ -78,7 +78,7 @@ enum tbg_transfer_phase tbg_fetch_ask(struct tbg_transfer *x)
 	return next_send(x);
 }
 
-void tbg_fetch_tell_continue(struct tbg_transfer *x)
+void tbg_fetch_send_continue(struct tbg_transfer *x)
 {
 	x->m.expect_continue = false;
 	tbg_deliver_interim(x, 100, "Continue", 8, "", 0);

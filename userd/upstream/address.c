@@ -42,7 +42,7 @@ struct name {
 	bool known;		/* need not be looked up */
 	bool used;		/* by the configuration read last */
 	int err;		/* of the last lookup */
-	int said;		/* the error that was logged, or 0 */
+	int logged;		/* the error that was logged, or 0 */
 	unsigned int nr;	/* number of addresses; kept after an error */
 	struct sockaddr_storage *addresses;
 };
@@ -115,16 +115,16 @@ static bool found_take(struct name *n, const struct found *f)
 
 	n->known = true;
 	n->err = atomic_load(&f->done) ? f->err : EAI_AGAIN;
-	if (n->err && n->said != n->err && n->nr)
+	if (n->err && n->logged != n->err && n->nr)
 		tbg_warn("toboggand: server name \"%s\": %s; keeping its previous addresses",
 			 n->host, gai_strerror(n->err));
-	else if (n->err && n->said != n->err)
+	else if (n->err && n->logged != n->err)
 		tbg_warn("toboggand: server name \"%s\": %s; it is looked up again every %u s, until then requests that only it can answer get 502",
 			 n->host, gai_strerror(n->err),
 			 tbg_timer_ms(TBG_TIMER_ADDRESSES_MISSING) / 1000);
-	else if (!n->err && n->said)
+	else if (!n->err && n->logged)
 		tbg_notice("toboggand: server name \"%s\": it has an address now", n->host);
-	n->said = n->err;
+	n->logged = n->err;
 	if (n->err)
 		return false;
 	other = n->nr != f->nr || memcmp(n->addresses, f->addresses, len);
@@ -258,7 +258,7 @@ void tbg_addresses_note(void)
 		}
 		n->known = n->number;
 		n->used = false;
-		n->said = 0;
+		n->logged = 0;
 	}
 	notes = true;
 }
