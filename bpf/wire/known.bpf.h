@@ -11,19 +11,8 @@
 #ifndef TBG_WIRE_KNOWN_BPF_H
 #define TBG_WIRE_KNOWN_BPF_H
 
+#include "../abi/known.h"
 #include "hand.bpf.h"
-
-#define TBG_KNOWN_BITS	14
-
-/* Special marks. A slot that is being written has one writer, who reads the second one. */
-#define TBG_KNOWN_NONE	0
-#define TBG_KNOWN_BUSY	1	/* is being written */
-#define TBG_KNOWN_VOID	2	/* and is to be emptied, for a connection becomes wire's */
-
-struct tbg_known {
-	__u64 mark;		/* hash of addresses and ports, or TBG_KNOWN_* */
-	__u64 ends[4];		/* remote and local address; IPv4: both are in the first word */
-};
 
 /*
  * Hash of a connection -> the connection. Writer: BPF. Full: most others are searched for,

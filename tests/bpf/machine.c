@@ -453,20 +453,6 @@ static uint64_t number_of(const char *name, uint64_t none)
 	return text ? strtoull(text, NULL, 0) : none;
 }
 
-/* Linux 6.9 and newer */
-static bool makes_sockets_late(void)
-{
-	FILE *f = fopen("/proc/kallsyms", "re");
-	char line[256];
-	bool ret = false;
-
-	while (f && !ret && fgets(line, sizeof(line), f))
-		ret = strstr(line, " bpf_sk_assign_tcp_reqsk\n");
-	if (f)
-		fclose(f);
-	return ret;
-}
-
 KTAP_TEST(t_random_segments_do_what_the_model_says)
 {
 	uint64_t nr = number_of("TBG_SEGMENTS", 60000), done = 0;

@@ -93,6 +93,7 @@ static void *map_mmap(struct bpf_map *map)
 	return at == MAP_FAILED ? NULL : at;
 }
 
+__attribute__((unused))
 static void set_clock(int64_t second)
 {
 	knob->real_ns = second * 1000000000ull - mono_ns();
@@ -220,6 +221,7 @@ static void entry_put(struct tbg_entry *e, struct tbg_blob *b, uint32_t bytes,
  * Publishes path with a simple head in a slot of the 2K class, or of the 68K class if
  * it is too large. fill 0: each byte differs from its neighbours.
  */
+__attribute__((unused))
 static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
 		    unsigned int body)
 {
@@ -381,6 +383,7 @@ static void segment(struct frame *f, const struct peer *p, bool from_client,
 	t->check = ~tcp_sum(f, p->v6);
 }
 
+__attribute__((unused))
 static unsigned int ts_opt(unsigned char *o, uint32_t val, uint32_t ecr)
 {
 	o[0] = o[1] = 1, o[2] = 8, o[3] = 10;
@@ -456,6 +459,7 @@ static struct tcphdr *tcp_of(struct frame *f, const struct peer *p)
 	return (void *)(f->b + 14 + (p->v6 ? 40 : 20));
 }
 
+__attribute__((unused))
 static char *data_of(struct frame *f, const struct peer *p,
 		     unsigned int *ret_len)
 {
@@ -466,10 +470,28 @@ static char *data_of(struct frame *f, const struct peer *p,
 	return data;
 }
 
+__attribute__((unused))
 static uint32_t now_ms(void)
 {
 	return mono_ns() / 1000000;
 }
+
+#ifdef PEER_LATE
+/* Linux 6.9 and newer */
+__attribute__((unused))
+static bool makes_sockets_late(void)
+{
+	FILE *f = fopen("/proc/kallsyms", "re");
+	char line[256];
+	bool ret = false;
+
+	while (f && !ret && fgets(line, sizeof(line), f))
+		ret = strstr(line, " bpf_sk_assign_tcp_reqsk\n");
+	if (f)
+		fclose(f);
+	return ret;
+}
+#endif
 
 #ifndef PEER_LATE
 /* The handshake as the programs see it. */
