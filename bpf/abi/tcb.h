@@ -49,6 +49,13 @@ struct tbg_above_key {
 	__u32 above, below;
 };
 
+/* What the kernel takes from the upper one for packets that leave by it. */
+struct tbg_above {
+	__u32 vlan;		/* of its frames on the lower one; 0: none */
+	__u32 mtu, mtu6;	/* mtu6: for IPv6 */
+	__u32 hops;		/* hop limit, of IPv6 */
+};
+
 #define TBG_ABOVES_MAX	8192
 
 /* X(name, what `toboggan connections` calls it) */
@@ -186,6 +193,7 @@ static inline __attribute__((always_inline, unused)) __u32 tbg_due_ms(__u32 trie
 _Static_assert(sizeof(struct tbg_tcb_key) == 40, "abi");
 _Static_assert(sizeof(struct tbg_tcb) == 96 + 32, "abi");
 _Static_assert(sizeof(struct tbg_offer_key) == 24, "abi");
+_Static_assert(sizeof(struct tbg_above) == 16, "abi");
 _Static_assert(sizeof(struct tbg_offer) == 12, "abi");
 
 #endif

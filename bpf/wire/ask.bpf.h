@@ -7,8 +7,8 @@
 #ifndef TBG_WIRE_ASK_BPF_H
 #define TBG_WIRE_ASK_BPF_H
 
-#include "birth.bpf.h"
 #include "hit.bpf.h"
+#include "way.bpf.h"
 
 /*
  * Loads the payload of s->pkt into s->head, and looks up the request in it. Returns 0 or
@@ -33,12 +33,13 @@ static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tb
 					  const struct tbg_scratch *s, struct tbg_tcb *ret)
 {
 	const struct tbg_pkt *p = &s->pkt;
-	const struct tbg_agreed a = {
+	struct tbg_agreed a = {
 		.irs = p->seq, .iss = p->ack, .now_ms = s->now_ms, .ways = knob->ways,
 		.peer_mss = 0xffff,
 		.snd_wscale = 14, .rcv_wscale = 14, .flags = TBG_FLOW_TS | TBG_TCB_WSCALE,
 	};
 
+	tbg_way_take(skb, p, &a, skb->ifindex);
 	tbg_tcb_make(skb, knob, p, &a, ret);
 }
 

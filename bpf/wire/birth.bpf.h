@@ -50,7 +50,9 @@ struct tbg_agreed {
 	__u32 now_ms;
 	__u32 ways;		/* the knob's, before the route was checked */
 	__u16 peer_mss;
+	__u16 mtu;		/* for our packets */
 	__u8 snd_wscale, rcv_wscale, flags;
+	__u8 hops;		/* of our packets: TTL or hop limit */
 };
 
 /*
@@ -84,7 +86,6 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 					 const struct tbg_pkt *p, const struct tbg_agreed *a,
 					 struct tbg_tcb *f)
 {
-	__u32 mtu = tbg_mtu_of(skb, knob, p, a->now_ms);
 	__u16 mac[6] __attribute__((aligned(4)));	/* destination, source */
 
 	f->rcv_nxt = a->irs;
@@ -101,12 +102,12 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->ways = a->ways;
 	f->win = tbg_window_field(a->window, a->rcv_wscale);
 	f->peer_mss = a->peer_mss;
-	f->mss = tbg_mss_of(knob, a->peer_mss, mtu, p->v6, a->flags & TBG_FLOW_TS);
+	f->mss = tbg_mss_of(knob, a->peer_mss, a->mtu, p->v6, a->flags & TBG_FLOW_TS);
 	f->wscale = (a->snd_wscale & 15) | a->rcv_wscale << 4;
-	f->ttl = tbg_hops_of(skb, knob, p->v6);
+	f->ttl = a->hops;
 	if (p->v6)
 		f->flags |= TBG_FLOW_V6;
-	else if (!knob->no_df && mtu >= 40 + TBG_MSS_LEAST)
+	else if (!knob->no_df && a->mtu >= 40 + TBG_MSS_LEAST)
 		f->flags |= TBG_TCB_DF;
 	if (!tbg_load_words(skb, 0, mac, 3)) {
 		__builtin_memcpy(f->own, mac, sizeof(f->own));

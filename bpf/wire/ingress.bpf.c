@@ -58,6 +58,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 {
 	struct tbg_agreed a = { .now_ms = s->now_ms, .ways = knob->ways };
 	struct tbg_pkt *p = &s->pkt;
+	__u32 out;
 	int why;
 
 	/*
@@ -72,7 +73,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
-		if (!tbg_way_back(skb, p))
+		out = tbg_way_back(skb, p);
+		if (!out)
 			return TBG_WHY_IFACE;
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || tbg_crowd_full(key))
 			return TBG_WHY_NO_FLOW;
@@ -84,10 +86,11 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		break;
 	case TBG_FOUND_LISTENER:
 		why = tbg_cookie_read(skb, s, key, &a);
-		if (!why && !tbg_way_back(skb, p))
-			why = TBG_WHY_IFACE;
 		if (why)
 			return why;
+		out = tbg_way_back(skb, p);
+		if (!out)
+			return TBG_WHY_IFACE;
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
 		break;
@@ -97,6 +100,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	default:
 		return TBG_WHY_NO_FLOW;
 	}
+	tbg_way_take(skb, p, &a, out);
 	return tbg_tcb_begin(skb, p, key, &a);
 }
 
@@ -373,6 +377,7 @@ static __always_inline int tbg_own_again(struct __sk_buff *skb, struct tbg_scrat
 		tbg_count(TBG_WHY_IFACE);
 		return TBG_PASS;
 	}
+	tbg_way_renew(skb, knob, &s->pkt, f);
 	act = tbg_again(skb, s, knob, f, soft, TBG_AGAIN_CLIENT);
 	if (act >= 0)
 		return act;

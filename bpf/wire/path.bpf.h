@@ -57,34 +57,52 @@ static __always_inline struct inet6_dev___wire *tbg_inet6_of(struct __sk_buff *s
 	return own;
 }
 
-/* Returns the MTU of the segment's interface. Routers may set a smaller one for IPv6. */
-static __always_inline __u32 tbg_link_mtu(struct __sk_buff *skb, bool v6)
+/*
+ * Returns what counts of the interface that the client's route leads out of; NULL: it is the
+ * one that the segment came in by.
+ */
+static __always_inline const struct tbg_above *tbg_above_of(struct __sk_buff *skb, __u32 out)
 {
-	struct inet6_dev___wire *own = v6 ? tbg_inet6_of(skb) : NULL;
-	struct sk_buff___link *b = (void *)skb;
-	__u32 mtu = BPF_CORE_READ(b, dev, mtu), mtu6;
+	struct tbg_above_key on = { .above = out, .below = skb->ifindex };
 
-	mtu6 = own ? BPF_CORE_READ(own, cnf.mtu6) : mtu;
-	return mtu6 < mtu ? mtu6 : mtu;
+	return on.above == on.below ? NULL : bpf_map_lookup_elem(&tbg_aboves, &on);
+}
+
+/* Returns the MTU of that interface. Routers may set a smaller one for IPv6. */
+static __always_inline __u32 tbg_link_mtu(struct __sk_buff *skb, const struct tbg_above *on,
+					  bool v6)
+{
+	struct inet6_dev___wire *own = v6 && !on ? tbg_inet6_of(skb) : NULL;
+	struct sk_buff___link *b = (void *)skb;
+	__u32 mtu = BPF_CORE_READ(b, dev, mtu), most = mtu;
+
+	if (on)
+		most = v6 ? on->mtu6 : on->mtu;
+	else if (own)
+		most = BPF_CORE_READ(own, cnf.mtu6);
+	return most < mtu ? most : mtu;
 }
 
 /* Returns the TTL, or the hop limit of the interface, which routers may set (RFC 4861 6.3.4). */
 static __always_inline __u8 tbg_hops_of(struct __sk_buff *skb, const struct tbg_knob *knob,
-					bool v6)
+					const struct tbg_above *on, bool v6)
 {
 	struct inet6_dev___wire *own;
 
 	if (!v6)
 		return knob->ttl;
+	if (on)
+		return on->hops;
 	own = tbg_inet6_of(skb);
 	return own ? BPF_CORE_READ(own, cnf.hop_limit) : knob->hops;
 }
 
 /* Returns the size of the largest IP packet for the client that the segment is from. */
 static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_knob *knob,
-					const struct tbg_pkt *p, __u32 now_ms)
+					const struct tbg_above *on, const struct tbg_pkt *p,
+					__u32 now_ms)
 {
-	__u32 mtu = tbg_link_mtu(skb, p->v6);
+	__u32 mtu = tbg_link_mtu(skb, on, p->v6);
 	struct tbg_pmtu *path;
 
 	path = bpf_map_lookup_elem(&tbg_pmtus, p->key.remote);
@@ -100,7 +118,7 @@ static __always_inline void tbg_pmtu_learn(struct __sk_buff *skb, const struct t
 {
 	struct tbg_pmtu path = { .mtu = mtu, .learned_ms = now_ms, .ways = knob->ways };
 
-	if (mtu < tbg_mtu_of(skb, knob, p, now_ms))
+	if (mtu < tbg_mtu_of(skb, knob, NULL, p, now_ms))
 		bpf_map_update_elem(&tbg_pmtus, p->key.remote, &path, BPF_ANY);
 }
 

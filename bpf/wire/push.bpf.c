@@ -78,6 +78,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 	}
 	if (f->tries >= TBG_PUSH_TRIES)
 		return tbg_tcb_reset(skb, s, key, f);
+	tbg_way_renew(skb, knob, &s->pkt, f);
 	act = tbg_again(skb, s, knob, f, false, TBG_AGAIN_TIMER);
 	if (act == -TBG_WHY_STALE_REPEAT) {
 		tbg_count(TBG_WHY_STALE_REPEAT);

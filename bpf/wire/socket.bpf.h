@@ -28,13 +28,15 @@ static __always_inline bool tbg_is_tagged(struct __sk_buff *skb,
  */
 static __always_inline __u32 tbg_vlans(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
-	__u32 ret = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
+	__u32 ret = skb->vlan_present ? skb->vlan_tci & 0xfff : 0, inner;
 	__be16 tci = 0;
 
 	if (p->l3 == ETH_HLEN)
 		return ret;
 	bpf_skb_load_bytes(skb, p->l3 - 4, &tci, sizeof(tci));
-	return (ret | 0x1000) << 12 | (bpf_ntohs(tci) & 0xfff);
+	inner = bpf_ntohs(tci) & 0xfff;
+	/* the daemon's segments have their tag in the data */
+	return skb->vlan_present ? (ret | 0x1000) << 12 | inner : inner;
 }
 
 /*

@@ -204,7 +204,8 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_synack a = {};
 	struct tbg_offer offer;
-	__u32 mtu, heads = p->v6 ? 60 : 40;
+	const struct tbg_above *on;
+	__u32 mtu, out, heads = p->v6 ? 60 : 40;
 	__u16 kind, mss;
 
 	/* with ECT on the SYN, the kernel does not agree to ECN (RFC 3168 6.1.1) */
@@ -222,10 +223,13 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	    mss < (p->v6 ? TBG_MSS_V6_LEAST : TBG_MSS_LEAST))
 		return TBG_PASS;
 	kind = tbg_syn_kind(s);
-	if (tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer) ||
-	    !tbg_way_fits(skb, p) || !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
+	if (tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer))
 		return TBG_PASS;
-	mtu = tbg_mtu_of(skb, knob, p, s->now_ms);
+	out = tbg_way_fits(skb, p);
+	if (!out || !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
+		return TBG_PASS;
+	on = tbg_above_of(skb, out);
+	mtu = tbg_mtu_of(skb, knob, on, p, s->now_ms);
 	if (mtu < heads + TBG_ADV_LEAST || mtu > 65535)
 		mtu = mtu > 65535 ? 65535 : heads + TBG_ADV_LEAST;
 	c.mss_at = tbg_cookie_mss_at(mss, kind & TBG_OFFER_TS, p->v6);
@@ -244,7 +248,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 		  c.tsoff;
 	a.tsecr = s->opt.tsval;
 	__builtin_memset(r, 0, sizeof(*r));
-	r->ttl = tbg_hops_of(skb, knob, p->v6);
+	r->ttl = tbg_hops_of(skb, knob, on, p->v6);
 	r->flowinfo = bpf_htonl(0x60000000 | (c.label & knob->labels));
 	/* with DF, as the kernel sends them (ip_build_and_send_pkt) */
 	tbg_count(TBG_WHY_SYN_ACK);

@@ -53,15 +53,15 @@ struct {
 } tbg_ways SEC(".maps");
 
 /*
- * Two interfaces, one on top of the other -> the VLAN of its frames on the lower one;
- * 0: none. Writer: daemon. Full: connections through the missing ones are the kernel's.
+ * Two interfaces, one on top of the other -> how frames of the upper one leave by the lower
+ * one. Writer: daemon. Full: connections through the missing ones are the kernel's.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, TBG_ABOVES_MAX);
 	__type(key, struct tbg_above_key);
-	__type(value, __u32);
+	__type(value, struct tbg_above);
 } tbg_aboves SEC(".maps");
 
 /*

@@ -8,8 +8,7 @@
 #ifndef TBG_WIRE_WAY_BPF_H
 #define TBG_WIRE_WAY_BPF_H
 
-#include "socket.bpf.h"
-#include "tcb.bpf.h"
+#include "birth.bpf.h"
 
 static __always_inline struct tbg_way *tbg_way_to(const __u32 address[4])
 {
@@ -20,17 +19,19 @@ static __always_inline struct tbg_way *tbg_way_to(const __u32 address[4])
 }
 
 /*
- * Returns 1 if the route to the client leads there, as far as the daemon knows the
- * routes. For the ACK of a handshake: its SYN was sent to an address of this host.
+ * Returns the interface that the route to the client leads out of, as far as the daemon knows
+ * the routes: the segment's, or one that lies on it. 0: another one. For the ACK of a
+ * handshake: its SYN was sent to an address of this host.
  */
 __attribute__((noinline)) int tbg_way_back(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
+	struct tbg_above *above;
 	struct tbg_way *way;
-	__u32 i, tag, *vlan;
+	__u32 i, tag;
 
 	if (!p || !tbg_sockets)
-		return 1;
+		return skb->ifindex;
 	tag = tbg_vlans(skb, p);
 	way = tbg_way_to(p->key.remote);
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
@@ -39,35 +40,62 @@ __attribute__((noinline)) int tbg_way_back(struct __sk_buff *skb, const struct t
 			return 0;
 		if (on.above == on.below) {
 			if (!tag)
-				return 1;
+				return on.above;
 			continue;
 		}
-		vlan = bpf_map_lookup_elem(&tbg_aboves, &on);
-		if (vlan && *vlan == tag)
-			return 1;
+		above = bpf_map_lookup_elem(&tbg_aboves, &on);
+		if (above && above->vlan == tag)
+			return on.above;
 	}
 	return 0;
 }
 
-/* Returns whether both hold. */
-static __always_inline bool tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
+/* Returns that interface; 0 also if the address that the segment is sent to is not this host's. */
+static __always_inline __u32 tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_way *way;
 
 	if (!tbg_sockets)
-		return true;
+		return skb->ifindex;
 	way = tbg_way_to(p->key.local);
-	return way && way->ifindex[0] == TBG_LO && tbg_way_back(skb, p);
+	return way && way->ifindex[0] == TBG_LO ? tbg_way_back(skb, p) : 0;
 }
 
-/* Checks that again if routes have changed since. */
+/* Sets a->mtu and a->hops, with the interface `out` that the route leads out of. */
+__attribute__((noinline)) int tbg_way_take(struct __sk_buff *skb, const struct tbg_pkt *p,
+					   struct tbg_agreed *a, __u32 out)
+{
+	const struct tbg_above *on = tbg_above_of(skb, out);
+	struct tbg_knob *knob = tbg_knob_get();
+	__u32 mtu;
+
+	if (!p || !a || !knob)
+		return 0;
+	mtu = tbg_mtu_of(skb, knob, on, p, a->now_ms);
+	a->mtu = mtu < 65535 ? mtu : 65535;
+	a->hops = tbg_hops_of(skb, knob, on, p->v6);
+	return 0;
+}
+
+/* Checks that again if routes or interfaces have changed since. Segments may become smaller. */
 static __always_inline void tbg_way_renew(struct __sk_buff *skb, const struct tbg_knob *knob,
 					  const struct tbg_pkt *p, struct tbg_tcb *f)
 {
-	__u32 ways = knob->ways;
+	__u32 ways = knob->ways, out = f->ways != ways ? tbg_way_fits(skb, p) : 0;
+	struct tbg_agreed a = {};
+	__u16 mss;
 
-	if (f->ways != ways && tbg_way_fits(skb, p))
-		f->ways = ways;
+	if (!out)
+		return;
+	a.now_ms = tbg_now_ms();
+	tbg_way_take(skb, p, &a, out);
+	mss = tbg_mss_of(knob, f->peer_mss, a.mtu, p->v6, f->flags & TBG_FLOW_TS);
+	bpf_spin_lock(&f->lock);
+	if (mss < f->mss)
+		f->mss = mss;
+	f->ttl = a.hops;
+	f->ways = ways;
+	bpf_spin_unlock(&f->lock);
 }
 
 /*

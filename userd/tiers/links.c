@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/if_link.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/pkt_sched.h>
 #include <linux/rtnetlink.h>
@@ -30,6 +31,7 @@ static bool attr_is(const struct nlattr *a, const char *text)
 struct link {
 	int ifindex, below, master;
 	int vlan;			/* of its frames below; 0: none */
+	uint32_t mtu, mtu6, hops;	/* of IPv6: mtu6 and hops; 0: it has no IPv6 */
 	bool vrf, bridge;		/* its master is one */
 };
 
@@ -90,6 +92,28 @@ static void link_kind(const struct nlmsghdr *h, struct link *ret)
 	}
 }
 
+/* Reads what the interface has for IPv6. */
+static void link_inet6(const struct nlmsghdr *h, struct link *ret)
+{
+	const struct nlattr *spec = tbg_attr_of(h, sizeof(struct ifinfomsg), IFLA_AF_SPEC), *a, *b;
+	int32_t conf[DEVCONF_MTU6 + 1];
+
+	if (!spec)
+		return;
+	mnl_attr_for_each_nested(a, spec) {
+		if (mnl_attr_get_type(a) != AF_INET6)
+			continue;
+		mnl_attr_for_each_nested(b, a) {
+			if (mnl_attr_get_type(b) != IFLA_INET6_CONF ||
+			    mnl_attr_get_payload_len(b) < sizeof(conf))
+				continue;
+			memcpy(conf, mnl_attr_get_payload(b), sizeof(conf));
+			ret->mtu6 = conf[DEVCONF_MTU6];
+			ret->hops = conf[DEVCONF_HOPLIMIT];
+		}
+	}
+}
+
 static void links_begin(void *arg)
 {
 	((struct tbg_links *)arg)->nr = 0;
@@ -109,7 +133,9 @@ static int link_add(const struct nlmsghdr *h, void *arg)
 	if (!link_is_apart(h))
 		at->below = tbg_attr_number(tbg_attr_of(h, sizeof(*info), IFLA_LINK));
 	at->master = tbg_attr_number(tbg_attr_of(h, sizeof(*info), IFLA_MASTER));
+	at->mtu = tbg_attr_number(tbg_attr_of(h, sizeof(*info), IFLA_MTU));
 	link_kind(h, at);
+	link_inet6(h, at);
 	return MNL_CB_OK;
 }
 
@@ -177,9 +203,15 @@ static int vlan_on(const struct tbg_links *l, int upper, int lower, int vlan, in
 	return ret;
 }
 
-int tbg_links_above(const struct tbg_links *l, int above, int below)
+bool tbg_links_above(const struct tbg_links *l, int above, int below, struct tbg_above *ret)
 {
-	return vlan_on(l, above, below, 0, TBG_STACK_MAX);
+	int vlan = vlan_on(l, above, below, 0, TBG_STACK_MAX);
+
+	for (unsigned int i = 0; vlan >= 0 && i < l->nr; i++)
+		if (l->at[i].ifindex == above)
+			*ret = (struct tbg_above){ .vlan = vlan, .mtu = l->at[i].mtu,
+						   .mtu6 = l->at[i].mtu6, .hops = l->at[i].hops };
+	return vlan >= 0;
 }
 
 void tbg_links_vrfs(const struct tbg_links *l, bool (*fn)(int ifindex, int vrf, void *arg),

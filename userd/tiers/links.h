@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "abi/tcb.h"
+
 struct tbg_prefix;
 
 /* Reads the stacking of interfaces; to be closed. NULL: error. */
@@ -25,10 +27,10 @@ void tbg_links_close(struct tbg_links *l);
 bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other);
 
 /*
- * If frames of one interface leave by the other, on which it lies, returns their VLAN
- * there, or 0 without a tag. Negative: they do not, or have more than one tag.
+ * Whether frames of one interface leave by the other, on which it lies, with one tag at most.
+ * Then *ret is how.
  */
-int tbg_links_above(const struct tbg_links *l, int above, int below);
+bool tbg_links_above(const struct tbg_links *l, int above, int below, struct tbg_above *ret);
 
 /* Calls fn for every interface in a VRF, with the VRF's device, until it returns false. */
 void tbg_links_vrfs(const struct tbg_links *l, bool (*fn)(int ifindex, int vrf, void *arg),

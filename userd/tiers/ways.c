@@ -246,10 +246,9 @@ int tbg_ways_set(struct tbg_ways *w, int map_fd)
 static int above_set(const struct tbg_links *links, int map_fd, uint32_t above, int below)
 {
 	struct tbg_above_key key = { .above = above, .below = below };
-	int vlan = tbg_links_above(links, above, below);
-	uint32_t value = vlan;
+	struct tbg_above value = { 0 };
 
-	if (vlan >= 0)
+	if (tbg_links_above(links, above, below, &value))
 		return bpf_map_update_elem(map_fd, &key, &value, BPF_ANY) ? -errno : 0;
 	bpf_map_delete_elem(map_fd, &key);
 	return 0;

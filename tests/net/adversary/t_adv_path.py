@@ -13,6 +13,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import adversary
+import client
 import daemon
 import ktap
 import net
@@ -359,6 +360,57 @@ def t_wire_on_a_vlan_interface():
 def t_wire_below_a_vlan_interface():
     """On the device that carries the tags: the reply goes back with the request's."""
     vlan("tbg0", True)
+
+
+def t_packets_are_those_of_a_vlan_interface_above():
+    """Its MTU and its hop limit, not those of the device where wire is; a smaller MTU later."""
+    if not daemon.LATE:
+        raise ktap.Skip("translated connections take the socket's")
+
+    def within(s, most, hops):
+        c = s.connect(source=s.st.addresses[s.family][0])
+        for request in (HIT, NINE, HIT, NINE):
+            c.send(request)
+            while c.whole(c.mask, "GET") is None:
+                seg = c.receive(c.next("rest"))
+                assert seg.len <= most and (s.family == 4 or seg.ttl == hops), \
+                    f"{seg.len} bytes of {most}, {seg.ttl} hops: {seg}"
+                c.send(flags=".")
+            r = c.whole(c.mask, "GET")
+            tiers.add(r.tier)
+            c.read += len(r.raw)
+        c.drop()
+
+    def script(s):
+        within(s, mtu[s.family], hops)
+    for _ in tagged("tbg0"):
+        server = stage.net.server
+        for mtu, hops in (({4: 1400, 6: 1400}, 64), ({4: 1300, 6: 1290}, 77)):
+            server.run("ip", "link", "set", "tag5", "mtu", str(mtu[4]))
+            server.sysctl("ipv6.conf.tag5.mtu", mtu[6])
+            server.sysctl("ipv6.conf.tag5.hop_limit", hops)
+            server.run("ip", "link", "set", "tag5", "alias", f"of {hops} hops")  # which is news
+            tiers = set()
+            time.sleep(0.05 * client.SLOW)      # the daemon has read routes a moment ago
+            for _ in range(3):
+                talk.ask(stage.daemons["wire"], "status")
+            stage.play(script)
+            assert "wire" in tiers, tiers
+
+
+def t_reply_on_a_vlan_is_repeated_while_nothing_is_heard():
+    """For longer than the time after which the client's route is looked up again."""
+    def script(s):
+        c = s.connect(source=s.st.addresses[s.family][0])
+        s.hit(c, HIT)
+        began = time.monotonic()
+        c.send(NINE)
+        while time.monotonic() - began < 4:
+            c.next("repeat", lose=True)
+        assert c.response().body == BODIES["/nine"]
+    for _ in tagged("tbg0"):
+        with stage.impatient():
+            stage.play(script)
 
 
 def t_two_tags_of_priority():
