@@ -285,6 +285,29 @@ def t_requests_brought_by_another_host():
     stage.play(script)
 
 
+def t_repeats_go_where_the_last_request_came_from():
+    """The client has another address on the link by now, or is behind another router."""
+    mac = rawtcp.MAC
+
+    def script(s):
+        try:
+            c = s.connect()
+            s.hit(c, HIT)
+            s.st.mac = bytes.fromhex("027462670066")
+            s.st.neighbours()
+            s.hit(c, HIT)
+            began = time.monotonic()
+            c.send(NINE)
+            while time.monotonic() - began < 0.5:
+                c.next("repeat", lose=True)
+            assert c.response().body == BODIES["/nine"]
+        finally:
+            s.st.mac = mac
+            s.st.neighbours()
+    with stage.impatient():
+        stage.play(script)
+
+
 def tagged(device, *options):
     """The server on a VLAN: its interface, addresses there, and a play of hits and more."""
     server, link = stage.net.server, stage.net.links[0]
