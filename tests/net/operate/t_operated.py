@@ -32,7 +32,8 @@ PER_HIT = 20000 // client.SLOW  # hits that are timed, before the scrape and wit
 HOSTS = "one.example", "two.example", "none.example"
 TEXT = ('access-log = "{folder}/log"\nhost "one.example" {\n root = "{root}"\n default = true\n}\n'
         'host "two.example" {\n root = "{root}"\n access-log = "{folder}/two"\n}\n')
-# Most of them what wire may answer, one by one; the others in a row, for the daemon.
+# Most of them what wire may answer, one by one: so many that giving the connection back pays.
+# The others in a row, for the daemon.
 ALONE = [("GET", "/small.txt", ""), ("GET", "/medium.bin", ""), ("HEAD", "/small.txt", "")]
 IN_A_ROW = [("GET", "/none", ""), ("GET", "/small.txt?x=1", ""), ("OPTIONS", "/", ""),
             ("GET", "/medium.bin", "Range: bytes=10-19\r\n"), ("BREW", "/small.txt", ""),
@@ -59,7 +60,7 @@ def answers(s, kinds, got):
 
 
 def ask_many(address, nr):
-    """nr requests, a third of them in rows."""
+    """nr requests, a fifth of them in rows."""
     done, turn = 0, 0
     with socket.create_connection(address) as s:
         s.settimeout(WAIT_S)
@@ -67,7 +68,7 @@ def ask_many(address, nr):
         while done < nr:
             host = HOSTS[turn % len(HOSTS)]
             turn += 1
-            for kind in ALONE * 4:
+            for kind in ALONE * 8:
                 if done < nr:
                     s.sendall(head(kind, host))
                     assert not answers(s, [kind], b"")
