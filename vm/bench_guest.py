@@ -108,9 +108,9 @@ def stats(server: Any) -> dict:
     """{"hits": {tier: requests}, "passes": {reason: requests}} until now; {} for another server."""
     if not isinstance(server, Toboggan):
         return {}
-    said = server.ask("stats")
-    return {"hits": {tier: v["requests"] for tier, v in said["tiers"].items()},
-            "passes": {v["name"]: v["count"] for v in said["passes"]}}
+    stats = server.ask("stats")
+    return {"hits": {tier: v["requests"] for tier, v in stats["tiers"].items()},
+            "passes": {v["name"]: v["count"] for v in stats["passes"]}}
 
 
 def between(before: dict, after: dict) -> dict:

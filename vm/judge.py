@@ -184,17 +184,17 @@ def splats(name: str, console: str, dmesg: str) -> list:
 
 def judge_identity(boot: Boot, asked: kernel.Kernel, folder: str) -> bool:
     """Check that the requested kernel has booted; True if the guest reported."""
-    said = guest.facts(folder)
-    if not said:
+    facts = guest.facts(folder)
+    if not facts:
         return False
     for word, want in (("release", asked.release), ("version", asked.version)):
-        if said.get(word) != want:
-            boot.faults.append(f"wrong kernel: {word} `{said.get(word)}` has booted, "
+        if facts.get(word) != want:
+            boot.faults.append(f"wrong kernel: {word} `{facts.get(word)}` has booted, "
                                f"{asked} is `{want}`")
     have = kernel.options(asked.config)
     for option, path in guest.WITNESSES.items():
-        if said.get(path) != ("present" if have.get(option) == "y" else "absent"):
-            boot.faults.append(f"wrong kernel: {path} is {said.get(path, 'not reported')}, "
+        if facts.get(path) != ("present" if have.get(option) == "y" else "absent"):
+            boot.faults.append(f"wrong kernel: {path} is {facts.get(path, 'not reported')}, "
                                f"{asked} has {option}={have.get(option, 'n')}")
     data = read(folder, "config")
     if data:

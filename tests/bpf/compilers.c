@@ -28,7 +28,7 @@ static const struct object {
 	{ 0 },
 };
 
-static char said[512];			/* the last message of libbpf */
+static char message[512];			/* the last message of libbpf */
 
 static int keep(enum libbpf_print_level level, const char *format, va_list args)
 {
@@ -41,10 +41,10 @@ static int keep(enum libbpf_print_level level, const char *format, va_list args)
 	len = vsnprintf(text, sizeof(text), format, args);
 	if (len >= sizeof(text))
 		len = sizeof(text) - 1;
-	if (len >= sizeof(said))
-		memcpy(said, text + len - (sizeof(said) - 1), sizeof(said));
-	else if (!strstr(said, "processed"))
-		memcpy(said, text, len + 1);
+	if (len >= sizeof(message))
+		memcpy(message, text + len - (sizeof(message) - 1), sizeof(message));
+	else if (!strstr(message, "processed"))
+		memcpy(message, text, len + 1);
 	return 0;
 }
 
@@ -53,9 +53,9 @@ static void load(const struct object *o)
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = o->name);
 	struct bpf_object *bpf = bpf_object__open_mem(o->begin, o->end - o->begin, &opts);
 
-	*said = 0;
+	*message = 0;
 	if (!bpf || bpf_object__load(bpf))
-		ktap_fail("%s, %s: %s", o->by, o->name, said);
+		ktap_fail("%s, %s: %s", o->by, o->name, message);
 	bpf_object__close(bpf);
 }
 

@@ -453,7 +453,7 @@ static uint64_t number_of(const char *name, uint64_t none)
 	return text ? strtoull(text, NULL, 0) : none;
 }
 
-KTAP_TEST(t_random_segments_do_what_the_model_says)
+KTAP_TEST(t_random_segments_behave_as_the_model)
 {
 	uint64_t nr = number_of("TBG_SEGMENTS", 60000), done = 0;
 	uint64_t states[TBG_TCB_STATES] = { 0 };

@@ -280,7 +280,7 @@ static long age_of(struct peer *p, const char *req)
 	return age ? strtol(age + 7, NULL, 10) : -1;
 }
 
-KTAP_TEST(t_age_is_told_in_as_many_digits_as_the_blob_has)
+KTAP_TEST(t_age_has_as_many_digits_as_the_blob)
 {
 	NEED_BPF();
 	uint64_t ages[] = { 0, 9, 10, 42, 99, 100, 999, 12345, 99999999 };

@@ -97,7 +97,7 @@ KTAP_TEST(t_client_sack_is_moved_and_clamped)
 }
 
 /* The first hit after a miss, on another connection on this CPU. */
-static void tell_another(void)
+static void acknowledge_another(void)
 {
 	struct peer p = peer_new(true, true);
 	struct tbg_flow flow;
@@ -166,7 +166,7 @@ KTAP_TEST(t_lost_reply_is_repeated_byte_for_byte)
 	set_clock(784111780);
 	publish("/a", 5, 70, 'A', 1000);
 	/* other activity of the CPU must have no effect */
-	tell_another();
+	acknowledge_another();
 	client(&again, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	KTAP_EQ(ingress(&again), REDIRECT);
 	char *a = data_of(&first, &p, &len), *b = data_of(&again, &p, &len2);

@@ -505,7 +505,7 @@ static int marked(struct frame *f)
  * arrived: the socket would answer it with an ACK. Other segments with such a number
  * are the client's retransmissions.
  */
-KTAP_TEST(t_window_is_told_before_the_next_bytes_or_not)
+KTAP_TEST(t_window_reaches_the_socket_before_the_next_bytes_or_not)
 {
 	struct frame f, told;
 	NEED_BPF();

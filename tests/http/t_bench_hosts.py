@@ -187,7 +187,7 @@ def t_a_client_machine_whose_cpus_are_full_is_the_limit():
     assert sample["limit"] == "client" and sample["throughput"] is None, sample
 
 
-def t_a_machine_that_cannot_be_reached_is_said_and_the_others_are_left_as_they_were():
+def t_a_machine_that_cannot_be_reached_is_named_and_the_others_are_left_as_they_were():
     machines = Machines()
     with benched.Sham() as sham:
         done = machines.run(sham, "--client-host", "alpha", "--client-host", "down")
@@ -197,7 +197,7 @@ def t_a_machine_that_cannot_be_reached_is_said_and_the_others_are_left_as_they_w
     assert not machines.left() and not machines.loads()
 
 
-def t_a_generator_that_a_machine_lacks_is_said():
+def t_a_generator_that_a_machine_lacks_is_named():
     machines = Machines()
     machines.place("bare", without=("wrk",))
     with benched.Sham() as sham:
@@ -222,7 +222,7 @@ def t_an_open_loop_is_divided_by_the_shares_too():
     assert not sample["invalid"] and sample["httperf"]["connections"] == 10, sample
 
 
-def t_wrong_client_machines_are_said():
+def t_wrong_client_machines_are_named():
     for words, text in ((("--client-host", "a"), "need --server"),
                         (("--server", "x=h:1", "--client-host", "-oProxyCommand=x"), ""),
                         (("--server", "x=h:1", "--client-host", "a=0"), "want [USER@]HOST"),

@@ -70,7 +70,7 @@ def t_a_good_server_is_measured():
     assert done.record["topology"]["kind"] == "remote"
 
 
-def t_without_stat_there_is_no_processor_time_and_it_is_said():
+def t_without_stat_there_is_no_processor_time_and_a_note():
     with benched.Sham() as sham:
         done = remote(sham)
     assert done.code == 0 and "no --stat" in done.err
@@ -211,7 +211,7 @@ def t_costs_are_of_right_bytes():
             assert not said or "wrong bytes" in said, said
 
 
-def t_a_dead_server_is_said_before_anything_is_timed():
+def t_a_dead_server_is_reported_before_anything_is_timed():
     with benched.Sham() as sham:
         where = sham.authority
     done = benched.run(*QUICK, "--server", f"dead={where}")
@@ -231,7 +231,7 @@ def t_a_server_may_be_named():
     assert "Traceback" not in done.err
 
 
-def t_a_server_without_the_files_is_said():
+def t_a_server_without_the_files_is_reported():
     with benched.Sham("status", after=0) as sham:
         done = remote(sham)
     assert done.code == 1 and "bench site" in done.err, done.err
@@ -270,7 +270,7 @@ def t_the_networks_limit_is_refused():
         assert row["figures"]["throughput"] is None and row["refused"]
 
 
-def t_too_few_descriptors_are_said():
+def t_too_few_descriptors_are_reported():
     with benched.Sham() as sham:
         done = remote(sham, command=("connections", "--quick", "--connections", "1000"),
                       prefix=("prlimit", "--nofile=600:600"))
@@ -305,7 +305,7 @@ def t_what_needs_a_lab_is_refused_with_the_reason():
             assert "from here" in done.err or "not ours" in done.err, done.err
 
 
-def t_wrong_options_are_said():
+def t_wrong_options_are_named():
     for words in (("--server", "x"), ("--server", "a=h:99999"), ("--repeats", "0"),
                   ("--lab", "--server", "a=h:1"), ("--stat", "x"), ("--cpus-used", "77"),
                   ("--servers", "")):
@@ -461,7 +461,7 @@ def t_figures_begin_when_all_connections_are_open():
             opened, nr = seen.pop()
             assert not seen and not lab.procs, (seen, lab.procs)
             # wrk says nothing: its figures begin with it, whatever it has done since
-            if load.says_ready:
+            if load.prints_ready:
                 assert (opened, nr - before) == (40, 0), (opened, nr - before)
 
         def wrong():
@@ -502,7 +502,7 @@ def t_load_takes_chunks_and_sends_cookies_and_bodies():
         assert (post[0], *get) == ("POST", "GET", None, b""), seen
 
 
-def t_load_takes_any_digits_where_a_list_says_so_and_there_alone():
+def t_load_takes_any_digits_where_a_list_has_them_and_there_alone():
     rows, runs = benched.folder() + "/list", "@4+3/10*2"
     right = b"head000...tail000...000"
     with open(rows, "w", encoding="utf-8") as f:
@@ -561,7 +561,7 @@ def t_load_asks_from_a_random_byte_on():
     assert len(set(seen)) > 5 and max(seen) < 5000, seen
 
 
-def t_a_line_is_as_slow_as_it_is_told():
+def t_a_line_is_as_slow_as_requested():
     rows = benched.folder() + "/list"
     benched.fileset.Files([(1, benched.fileset.LARGE, 1 << 20)]).list_for_load(rows)
     with benched.Sham() as sham:

@@ -51,36 +51,36 @@ def ask(s, request=GET):
     return got
 
 
-def fails(*words, status, says):
+def fails(*words, status, names):
     """The daemon ends with that status and one line that has those texts."""
     r = subprocess.run([daemon.BINARY, *words], capture_output=True, text=True,
                        timeout=WAIT_S, check=False)
     lines = r.stderr.splitlines()
     assert r.returncode == status, f"exit {r.returncode}, wanted {status}: {lines}"
     assert len(lines) == 1, lines
-    for text in says:
+    for text in names:
         assert text in lines[0], f"{text!r} is not in {lines[0]!r}"
 
 
 def t_bad_options_are_one_line_and_exit_2():
     root = ("--root", "/tmp", "--listen", "127.0.0.1:0")
-    fails("--root", "/tmp", status=2, says=["--listen"])
-    fails("--listen", "127.0.0.1:0", status=2, says=["--root"])
-    fails(*root, "--memory", "12X", status=2, says=["--memory", "12X", "256M"])
+    fails("--root", "/tmp", status=2, names=["--listen"])
+    fails("--listen", "127.0.0.1:0", status=2, names=["--root"])
+    fails(*root, "--memory", "12X", status=2, names=["--memory", "12X", "256M"])
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     more = f"{(there >> 20) + 1}M"
-    fails(*root, "--memory", more, status=2, says=["--memory", more, "this machine has"])
-    fails(*root, "--memory=-1", status=2, says=["--memory", "-1"])
-    fails(*root, "--workers", "0", status=2, says=["--workers", "0", "256"])
-    fails(*root, "--tiers", "wire,fast", status=2, says=["--tiers", "wire,fast"])
-    fails(*root, "--wire", "lo,,eth0", status=2, says=["--wire", "lo,,eth0"])
-    fails(*root, "--listen", "127.0.0.1", status=2, says=["--listen", "ADDR:PORT"])
-    fails(*root, "--listen", "[::1:80", status=2, says=["--listen"])
-    fails(*root, "--listen", "127.0.0.1:65536", status=2, says=["65536"])
-    fails(*root, "--idle-timeout", "soon", status=2, says=["soon", "60s"])
-    fails(*root, "--speed", "9", status=2, says=["--speed", "unknown"])
-    fails(*root, "--workers", status=2, says=["--workers", "value"])
-    fails("serve", status=2, says=["serve"])
+    fails(*root, "--memory", more, status=2, names=["--memory", more, "this machine has"])
+    fails(*root, "--memory=-1", status=2, names=["--memory", "-1"])
+    fails(*root, "--workers", "0", status=2, names=["--workers", "0", "256"])
+    fails(*root, "--tiers", "wire,fast", status=2, names=["--tiers", "wire,fast"])
+    fails(*root, "--wire", "lo,,eth0", status=2, names=["--wire", "lo,,eth0"])
+    fails(*root, "--listen", "127.0.0.1", status=2, names=["--listen", "ADDR:PORT"])
+    fails(*root, "--listen", "[::1:80", status=2, names=["--listen"])
+    fails(*root, "--listen", "127.0.0.1:65536", status=2, names=["65536"])
+    fails(*root, "--idle-timeout", "soon", status=2, names=["soon", "60s"])
+    fails(*root, "--speed", "9", status=2, names=["--speed", "unknown"])
+    fails(*root, "--workers", status=2, names=["--workers", "value"])
+    fails("serve", status=2, names=["serve"])
 
 
 def t_bad_configuration_names_file_and_line():
@@ -91,28 +91,28 @@ def t_bad_configuration_names_file_and_line():
             f.write(text)
             f.flush()
         write('root = "/tmp"\nlisten = {"127.0.0.1:0"}\nmemory = "lots"\n')
-        fails("--config", f.name, status=2, says=[f"{f.name}:3", "memory", "lots", "256M"])
+        fails("--config", f.name, status=2, names=[f"{f.name}:3", "memory", "lots", "256M"])
         write('root = "/tmp"\nspeed = 9\n')
-        fails("--config", f.name, status=2, says=[f"{f.name}:2", "speed", "accepted"])
+        fails("--config", f.name, status=2, names=[f"{f.name}:2", "speed", "accepted"])
         write('root = "/tmp"\nlisten = {"here"}\n')
-        fails("--config", f.name, status=2, says=[f"{f.name}:2", "here", "ADDR:PORT"])
-    fails("--config", "/nonexistent", status=2, says=["/nonexistent"])
+        fails("--config", f.name, status=2, names=[f"{f.name}:2", "here", "ADDR:PORT"])
+    fails("--config", "/nonexistent", status=2, names=["/nonexistent"])
 
 
 def t_what_is_missing_is_named_and_exit_1():
-    fails("--root", "/nonexistent", "--listen", "127.0.0.1:0", status=1, says=["/nonexistent"])
-    fails("--root", "/tmp", "--listen", "127.0.0.1:0", "--wire", "nope0", status=1, says=["nope0"])
+    fails("--root", "/nonexistent", "--listen", "127.0.0.1:0", status=1, names=["/nonexistent"])
+    fails("--root", "/tmp", "--listen", "127.0.0.1:0", "--wire", "nope0", status=1, names=["nope0"])
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         s.listen()
         where = f"127.0.0.1:{s.getsockname()[1]}"
-        fails("--root", "/tmp", "--listen", where, status=1, says=[where])
+        fails("--root", "/tmp", "--listen", where, status=1, names=[where])
 
 
 def t_port_of_another_daemon_is_taken():
     with daemon_of() as d:
         where = f"127.0.0.1:{d.address[1]}"
-        fails("--root", "/tmp", "--listen", where, *USER, status=1, says=[where])
+        fails("--root", "/tmp", "--listen", where, *USER, status=1, names=[where])
 
 
 def t_configuration_file_and_both_families():
@@ -388,7 +388,7 @@ def t_stop_finishes_what_is_under_way():
         assert d.process.wait(WAIT_S) == 0
 
 
-def t_stop_tells_busy_clients_before_it_closes():
+def t_stop_sends_close_to_busy_clients_first():
     """They lose no request; those that are quiet for 0.3 s are closed without an answer."""
     with daemon_of() as d:
         held, asked = [connect(d) for _ in range(16)], 0

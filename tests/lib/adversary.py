@@ -290,7 +290,7 @@ class Stage:
         return maps.count(self.daemons["wire"].pid, name)
 
     @contextlib.contextmanager
-    def told(self, play: Play) -> Iterator[None]:
+    def explained(self, play: Play) -> Iterator[None]:
         """On failure: print the packets."""
         try:
             yield
@@ -307,7 +307,7 @@ class Stage:
         """(what the client received, the counters of the server's kernel)"""
         before = self.net.server.mibs()
         play = Play(self, family, tier)
-        with self.told(play):
+        with self.explained(play):
             script(play)
             play.end()
             assert not self.station.strays, f"for no connection: {self.station.strays}"

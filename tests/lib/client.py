@@ -182,11 +182,11 @@ def until(fn: Callable[..., Any], why: str = "never became true") -> Any:
     return ret
 
 
-def says(of: Any, text: str, seen: int = 0) -> str:
+def logs(of: Any, text: str, seen: int = 0) -> str:
     """Wait for a line of a daemon that contains text, after the first ones; that line."""
     deadline = time.monotonic() + WAIT_S
     while not (line := next((x for x in of.lines[seen:] if text in x), "")):
-        assert time.monotonic() < deadline, f"never said {text}: {of.lines[-5:]}"
+        assert time.monotonic() < deadline, f"never logged {text}: {of.lines[-5:]}"
         time.sleep(0.005)
     return line
 

@@ -51,16 +51,16 @@ class Conf(daemon.Daemon):
             raise ktap.Skip(self.why_no_wire())
         return self
 
-    def hup(self, says: tuple[str, str]) -> Any:
-        """SIGHUP; returns the first new line that contains one of says."""
+    def hup(self, texts: tuple[str, str]) -> Any:
+        """SIGHUP; returns the first new line that contains one of texts."""
         seen = len(self.lines)
         self.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + client.WAIT_S
         while True:
             for line in self.lines[seen:]:
-                if any(x in line for x in says):
+                if any(x in line for x in texts):
                     return line
-            assert time.monotonic() < deadline, f"never said {says}: {self.lines[seen:]}"
+            assert time.monotonic() < deadline, f"never logged {texts}: {self.lines[seen:]}"
             assert self.process.poll() is None, self.lines
             time.sleep(0.005)
 

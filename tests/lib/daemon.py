@@ -254,8 +254,8 @@ class Daemon:
 
     def why_no_wire(self) -> str:
         """As why_off(), from the daemon's messages."""
-        said = (x.partition("wire is off: ") for x in self.lines)
-        return why_off("wire", next((why for _, found, why in said if found), "no reason given"))
+        logged = (x.partition("wire is off: ") for x in self.lines)
+        return why_off("wire", next((why for _, found, why in logged if found), "no reason given"))
 
     def _read(self) -> None:
         for line in self.process.stderr:

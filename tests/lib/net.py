@@ -124,11 +124,11 @@ class Namespace:
         cpus = os.cpu_count() or 1
         if cpus == 1:
             return
-        said = self.run("unshare", "--mount", "sh", "-c", "mount -t sysfs sysfs /sys && "
+        done = self.run("unshare", "--mount", "sh", "-c", "mount -t sysfs sysfs /sys && "
                         f"cd /sys/class/net/{interface}/queues/rx-0 && "
                         "if [ -e rps_cpus ]; then "
                         f"echo {1 << min(cpu, cpus - 1):x} > rps_cpus; else echo none; fi")
-        if said:
+        if done:
             raise ktap.Skip("this kernel cannot have one CPU receive (CONFIG_RPS), and has more")
 
     @contextlib.contextmanager

@@ -355,7 +355,7 @@ __attribute__((unused))
 static unsigned int oracle_encoding(const uint8_t *b, size_t len, unsigned int have)
 {
 	static const int order[] = { 2, 3, 1, 0 };	/* br, zstd, gzip, identity */
-	int said[5] = { -1, -1, -1, -1, -1 }, best = -1, ret = 0;
+	int given[5] = { -1, -1, -1, -1, -1 }, best = -1, ret = 0;
 	size_t at = 0;
 
 	while (at < len) {
@@ -367,12 +367,12 @@ static unsigned int oracle_encoding(const uint8_t *b, size_t len, unsigned int h
 		while (at + n < len && b[at + n] != ',')
 			n++;
 		coding = n ? oracle_element(b + at, n, &quality) : -1;
-		if (coding >= 0 && said[coding] < 0)
-			said[coding] = quality;
+		if (coding >= 0 && given[coding] < 0)
+			given[coding] = quality;
 		at += n;
 	}
 	for (int i = 0; i < 4; i++) {
-		int c = order[i], quality = said[c] >= 0 ? said[c] : said[4];
+		int c = order[i], quality = given[c] >= 0 ? given[c] : given[4];
 
 		if (c && (!(have >> c & 1) || quality <= 0))
 			continue;

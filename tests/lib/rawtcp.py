@@ -413,7 +413,7 @@ class Connection:
         self.took_s = 0.0       # to send the last one
         self.shift = 0          # of their window field
         self.edge = 0           # their bytes up to here have room with us
-        self.told = 0           # … and these are acknowledged
+        self.acked = 0          # … and these are acknowledged
         self.their_edge = self.their_ack = 0
         self.tsvals, self.tsval_last, self.tsval_newest = set(), None, None
         self.ts_now = ts_start if ts_start is not None else station.random.randrange(MOD)
@@ -472,7 +472,7 @@ class Connection:
         end = seq + len(data) + ("S" in flags) + ("F" in flags)
         self.sent_max = max(self.sent_max, end)
         if ack is not None:
-            self.told = max(self.told, ack)
+            self.acked = max(self.acked, ack)
             shift = self.wscale if self.wscale is not None and self.shift is not None else 0
             self.edge = max(self.edge, ack + (win << (0 if "S" in flags else shift)))
 

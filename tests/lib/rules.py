@@ -98,9 +98,9 @@ def wanted(step: Any, r: Any, stored: Any) -> Iterator[str]:
             yield f"Cache-Status lacks {word}"
     if step.age and not step.age[0] <= int(r.field("Age") or -1) <= step.age[1]:
         yield f"Age is {r.field('Age')}, wanted {step.age}"
-    told = [int(word[4:]) for word in r.cache if word.startswith("ttl=")]
-    if step.ttl and not (told and step.ttl[0] <= told[0] <= step.ttl[1]):
-        yield f"ttl is {told}, wanted {step.ttl}"
+    ttl = [int(word[4:]) for word in r.cache if word.startswith("ttl=")]
+    if step.ttl and not (ttl and step.ttl[0] <= ttl[0] <= step.ttl[1]):
+        yield f"ttl is {ttl}, wanted {step.ttl}"
     if (step.answer is None) != r.hit and gets != 504:
         yield "Cache-Status says otherwise"
 

@@ -274,7 +274,7 @@ class Run:
                  isolated: bool, visible: Iterable[str] = ()) -> None:
         """tmp: an empty folder for its files. visible: paths that it needs below /tmp or /run."""
         self.began = time.monotonic()
-        out, err, said = os.pipe(), os.pipe(), os.pipe()
+        out, err, report = os.pipe(), os.pipe(), os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         _hear_sigterm(signal.SIG_BLOCK)
@@ -284,17 +284,17 @@ class Run:
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(out[1], 1)
                 os.dup2(err[1], 2)
-                _keep(argv, cwd, env, tmp, isolated, visible, said[1])
+                _keep(argv, cwd, env, tmp, isolated, visible, report[1])
                 os._exit(0)
             except BaseException as why:
                 os.write(2, f"sandbox: {type(why).__name__}: {why}\n".encode())
             finally:
                 os._exit(1)
         _hear_sigterm()
-        for pair in (out, err, said):
+        for pair in (out, err, report):
             os.close(pair[1])
             os.set_blocking(pair[0], False)
-        self.out, self.err, self._said = out[0], err[0], said[0]
+        self.out, self.err, self._report = out[0], err[0], report[0]
         self.pidfd = os.pidfd_open(self.pid)
 
     def stop(self) -> None:
@@ -305,10 +305,10 @@ class Run:
         """Reap it: (exit code or None, names of what ran on, CPU seconds of all of its)."""
         _, status, usage = os.wait4(self.pid, 0)
         try:
-            said = json.loads(os.read(self._said, 1 << 20) or b"{}")
+            report = json.loads(os.read(self._report, 1 << 20) or b"{}")
         except BlockingIOError:
-            said = {}
-        for fd in (self.out, self.err, self._said, self.pidfd):
+            report = {}
+        for fd in (self.out, self.err, self._report, self.pidfd):
             os.close(fd)
-        code = said.get("code") if not os.waitstatus_to_exitcode(status) else None
-        return code, said.get("running", []), usage.ru_utime + usage.ru_stime
+        code = report.get("code") if not os.waitstatus_to_exitcode(status) else None
+        return code, report.get("running", []), usage.ru_utime + usage.ru_stime

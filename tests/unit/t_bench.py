@@ -160,7 +160,7 @@ def t_cgroups_lose_the_memory_that_they_had_of_us():
         lab.memory_roots, lab.sh, lab.places = old, old_sh, old_places
 
 
-def t_a_long_load_says_that_it_goes_on():
+def t_a_long_load_reports_that_it_continues():
     old, loads.SAY_S = loads.SAY_S, 0.02
     try:
         for text, limit_s, got in (("sleep 0.5; echo done", 60, "done\n"), ("sleep 60", 0.5, None)):
@@ -307,7 +307,7 @@ def t_only_the_first_interrupt_counts():
             signal.signal(signum, handler)
 
 
-def t_a_full_disk_is_told_in_one_line():
+def t_a_full_disk_is_reported_in_one_line():
     program = os.path.join(HERE, "../../tools/bench/bench")
     for words in (["--help"], ["compare", "--help"]):
         with open("/dev/full", "w", encoding="ascii") as full:
@@ -344,7 +344,7 @@ def t_what_the_benchmark_needs_of_a_build_lies_beside_the_tool():
             assert got.stdout.strip() == build, (place, got)
 
 
-def t_a_missing_tool_is_said_before_anything_is_made():
+def t_a_missing_tool_is_named_before_anything_is_made():
     which = invoke.shutil.which
     invoke.shutil.which = lambda tool: None if tool == "wrk" else "/bin/" + tool
     try:
@@ -360,7 +360,7 @@ def t_a_missing_tool_is_said_before_anything_is_made():
         invoke.shutil.which = which
 
 
-def t_a_server_that_is_not_installed_is_left_out_and_said():
+def t_a_server_that_is_not_installed_is_left_out_and_named():
     old = invoke.KINDS
     invoke.KINDS = {name: argparse.Namespace(installed=lambda name=name: name != "b")
                     for name in "abc"}
@@ -416,7 +416,7 @@ def t_room_is_looked_for_where_the_files_will_be():
     assert "make 2 files, 2 MiB\nmake 4 files, 4 MiB\n" in err.getvalue(), err.getvalue()
 
 
-def t_objects_without_room_are_left_out_and_said():
+def t_objects_without_room_are_left_out_and_named():
     class Lab:
         remote = False
 
@@ -476,7 +476,7 @@ def t_the_files_of_overload_are_several_times_its_memory():
         assert lab.memory_used(there) == (0, 7)
 
 
-def t_the_last_point_of_cpus_says_what_it_cannot_tell():
+def t_the_last_point_of_cpus_notes_what_it_does_not_show():
     args = options("cpus")
     args.cpu_list = [3, 5, 6]
     exp = clients.Cpus(args)
@@ -523,7 +523,7 @@ def t_each_point_of_cpus_has_its_cpus():
     assert run.record["experiments"][0]["settings"] == exp.settings
 
 
-def t_a_run_that_ends_early_says_what_it_never_began():
+def t_a_run_that_ends_early_names_what_it_never_began():
     args = options("all", "--repeats", "1")
     args.servers = ["a", "b"]
     exps = [experiments.EXPERIMENTS[name](options(name))

@@ -161,7 +161,7 @@ def t_a_bound_is_marked_on_the_page_and_a_long_reason_ends_with_a_word():
     assert "no figure: nobody&#x27;s limit that could be seen (the server&#x27;s …<" in chart, chart
 
 
-def t_the_last_line_says_when_the_floor_is_not_known():
+def t_the_last_line_notes_that_the_floor_is_not_known():
     exp = capacity.Capacity(options("capacity", "--rows", "1k"))
     entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER), "floor": (0, bottleneck.UNKNOWN)})
     exp.derive(entry)
@@ -246,7 +246,7 @@ def conf_of(kind, caches):
     return written[0]
 
 
-def t_bad_input_is_said_and_no_figure():
+def t_bad_input_is_reported_and_gives_no_figure():
     exp, sample = capacity.Capacity(options("capacity", "--rows", "1k")), {}
     again = iter((5, 5, 5, 5, 25, 5, 5))     # segments that the server's kernel has sent again
     lab = types.SimpleNamespace(server_cpus={0}, client_cpus={1},

@@ -51,7 +51,7 @@ def t_a_filelist_of_webstone_is_a_weighted_list():
     assert lists.parse("/a.html\n", "x") == [(1, "/a.html", -1)], "of WebStone 1"
 
 
-def t_the_clients_read_what_a_filelist_says():
+def t_the_clients_read_what_a_filelist_lists():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "list")
         lists.write(lists.parse(FILELIST, "filelist"), path)

@@ -43,7 +43,7 @@ def t_a_load_that_ends_without_a_reply_has_no_ratio():
     refused(run.halves, None, None, None, 1, 1.0, 1, text="no reply at all")
 
 
-def t_what_is_wrong_with_half_the_load_is_said():
+def t_what_is_wrong_with_half_the_load_is_reported():
     run, old = engine.Run(None, argparse.Namespace(max_minutes=1, quick=False), {}), loads.run
     got = {"requests": 0, "bytes": 0, "seconds": 1.0, "errors": 0, "statuses": 0, "kinds": {}}
     loads.run = lambda *_: (got, [])
@@ -140,7 +140,7 @@ def t_the_clients_share_is_of_the_load_alone():
                      "client ends", "server ends"], steps
 
 
-def t_what_is_worked_without_load_is_told_by_all_looks():
+def t_what_is_worked_without_load_is_seen_by_all_looks():
     """One hundredth of a second of ten looks at 0.3 s; others' work is subtracted from its sample
     alone."""
     idle = meters.Idle()
@@ -243,7 +243,7 @@ def t_chance_is_reckoned_with_how_many_rows_there_are():
     assert all(abs(a - b) < 1e-12 for a, b in zip(got, want)) and stats.holm([]) == [], got
 
 
-def t_pairs_without_a_ratio_are_said():
+def t_pairs_without_a_ratio_are_named():
     def pairs(*values):
         return [({"x": a}, {"x": b}) for a, b in values]
 
@@ -508,7 +508,7 @@ def sample_of(name, got, reply_len=0, core=None, notes=None):
     return ret
 
 
-def t_too_few_replies_are_said_of_a_cost_alone():
+def t_too_few_replies_are_noted_at_a_cost_alone():
     for core, errors, said in ((True, 0, 1), (None, 0, 0), (True, 3, 0)):
         got = {"requests": 9, "bytes": 9, "errors": errors, "statuses": 0, "seconds": 1.0}
         notes = []

@@ -52,7 +52,7 @@ def t_a_refused_rate_is_nowhere():
     assert "rate refused: the client&#x27;s limit" in page
 
 
-def t_the_page_says_why_it_is_somebodys_limit():
+def t_the_page_shows_why_it_is_somebodys_limit():
     rec = record()
     assert report.notes(row_of(rec, 1, "nginx")) == "the server's limit", \
            "of an older version's run"
@@ -139,7 +139,7 @@ def t_what_the_commands_read_is_kept():
     assert "one.list" in report.page(rec), "of a run that an older version wrote"
 
 
-def t_a_server_that_was_killed_is_said_to_be():
+def t_a_server_that_was_killed_is_reported_as_killed():
     with tempfile.NamedTemporaryFile() as log:
         server = servers.Nginx(None, "nginx")
         server.log = log.name
@@ -332,7 +332,7 @@ def t_one_row_of_many_that_chance_moved_fails_nothing():
                 assert compare.main(names) == 0
 
 
-def t_compare_says_which_figures_only_one_has():
+def t_compare_names_the_figures_that_only_one_has():
     a, b = record(), record()
     for s in b["experiments"][0]["samples"]:
         if (s["point"], s["server"]) == (1024, "nginx"):
@@ -359,7 +359,7 @@ def t_compare_says_which_figures_only_one_has():
     assert "sizes 1024 nginx cpu_ns: in no repeat of both" in compare.compare(a, b)[1]
 
 
-def t_compare_says_what_it_cannot():
+def t_compare_names_what_it_cannot_compare():
     a, b = record(), record()
     b["experiments"][0]["samples"] = [s for s in b["experiments"][0]["samples"]
                                       if s["server"] != "nginx"]
@@ -385,7 +385,7 @@ def t_compare_says_what_it_cannot():
         assert json.loads(out.getvalue().split("\n}\n")[0] + "}")["rows"]
 
 
-def t_compare_says_what_else_differs():
+def t_compare_names_what_else_differs():
     a, b = record(), record()
     assert not compare.differences(a, b)
     for run, options_ in ((a, ("--limit", "128")), (b, ("--limit", "64", "--slow", "1,50"))):

@@ -365,7 +365,7 @@ def t_a_long_log_takes_no_more_memory():
     assert many < few + 8192, (few, many)
 
 
-def t_a_log_that_cannot_be_sorted_is_said():
+def t_a_log_that_cannot_be_sorted_is_reported():
     bench = [sys.executable, os.path.join(HERE, "../../tools/bench/bench"), "convert", "-"]
     with tempfile.TemporaryDirectory() as there:
         for code, text in ((None, "sort is missing"), ("exit 2", "sort failed")):
@@ -379,7 +379,7 @@ def t_a_log_that_cannot_be_sorted_is_said():
             assert got.returncode == 1 and got.stdout == "" and text in got.stderr, got
 
 
-def t_convert_says_what_it_left_out():
+def t_convert_reports_what_it_left_out():
     with tempfile.NamedTemporaryFile("w", suffix=".log") as f:
         f.write(LOG)
         f.flush()

@@ -38,7 +38,7 @@ def run(*parts, last=()):
     return results, out.getvalue()
 
 
-def t_what_fails_once_is_told_and_passes():
+def t_what_fails_once_is_reported_and_passes():
     with tempfile.TemporaryDirectory() as folder:
         [result], out = run(part(f"mkdir {folder}/x && {{ {FAILS}; }}; {PASSES}"))
     assert result.sums == [3, 0, 0] and not result.failures, result

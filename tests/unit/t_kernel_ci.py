@@ -175,7 +175,7 @@ not ok 4 selftests: net: t_wire.py # TIMEOUT 45 seconds
 """
 
 
-def t_lava_is_told_each_result():
+def t_lava_receives_each_result():
     """By the job's own steps, of what the kernel's runner prints."""
     _, steps = lava_steps()
     reports = [step for step in steps if "lava-test-case" in step or step.startswith("grep ")]

@@ -144,7 +144,7 @@ def t_an_installation_runs_elsewhere():
         assert res.returncode and "not empty" in res.stdout, res.stdout
 
 
-def t_the_kernels_runner_says_the_same():
+def t_the_kernels_runner_has_the_same_results():
     with tempfile.TemporaryDirectory() as d:
         os.mkdir(f"{d}/linux")
         selftests = kernel_source(f"{d}/linux")

@@ -65,7 +65,7 @@ def t_ratios_are_those_of_the_rates_beside_them():
     assert seen, "no ratio was found"
 
 
-def t_what_follows_is_what_the_table_says():
+def t_what_follows_agrees_with_the_table():
     text, rows = readme(), table(section(readme()))
     with open(os.path.join(ktap.ROOT, "bpf/abi/cache.h"), encoding="utf-8") as f:
         most = int(re.search(r"TBG_SEG_AUTO (\d+)", f.read()).group(1))

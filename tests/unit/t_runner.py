@@ -158,7 +158,7 @@ def t_suite_without_programs_fails():
     assert run.returncode == 1 and run.stdout.endswith("0 passed, 1 failed\n"), run.stdout
 
 
-def t_a_test_that_hangs_says_where():
+def t_a_test_that_hangs_shows_where():
     lib = os.path.join(SCRATCH, "lib")
     script = (f"exec python3 - <<'EOF'\nimport sys, time\nsys.path.insert(0, {lib!r})\n"
               "import ktap\ndef t_x():\n    time.sleep(1000)\nktap.run(globals())\nEOF")
@@ -274,7 +274,7 @@ def children_of(pid):
     return kids + [x for kid in kids for x in children_of(kid)]
 
 
-def t_last_lines_tell_what_failed_how_to_run_it_alone_and_its_log():
+def t_last_lines_name_what_failed_how_to_run_it_alone_and_its_log():
     code, out, _ = run({"t_a.sh": "echo 1..2; echo ok 1 t_x; echo not ok 2 t_y; exit 1",
                         "t_b.sh": ROWS, "t_c.sh": "echo lost >&2; exit 3"}, "unit")
     *_, a, a_alone, a_log, c, c_alone, c_log, last = out.splitlines()
@@ -363,7 +363,7 @@ def t_parts_of_a_program_run_apart():
 FLAKE = "if [ -e ../flake ]; then " + ROWS + "else : >../flake; exit 3; fi"
 
 
-def t_flake_passes_only_with_retry_and_is_told():
+def t_flake_passes_only_with_retry_and_is_reported():
     must_fail(FLAKE, "0 passed, 1 failed", "no KTAP plan")
     os.unlink(os.path.join(SCRATCH, "flake"))
     code, last, res = judge(FLAKE, "--retry", "1")

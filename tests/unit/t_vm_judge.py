@@ -171,7 +171,7 @@ INT3 = "[    2.1] Oops: int3: 0000 [#1] SMP NOPTI\n[    2.1] Kernel panic - not 
 STEP = "[    9.1] WARNING: CPU: 0 PID: 16 at arch/x86/kernel/traps.c:9 exc_debug_kernel+0xc/0x6\n"
 
 
-def t_only_what_says_nothing_of_the_tests_is_stillborn():
+def t_only_what_shows_nothing_of_the_tests_is_stillborn():
     assert not judged().stillborn
     assert not judged(code=1).stillborn
     assert not judged(verdict="ready 4.2\n").stillborn
@@ -184,7 +184,7 @@ def t_only_what_says_nothing_of_the_tests_is_stillborn():
         assert judged(**sent).stillborn and judged(**sent).faults
 
 
-def t_stillborn_boots_are_tried_again_and_told():
+def t_stillborn_boots_are_tried_again_and_reported():
     run = vm_run()
 
     def booted(outcomes, retry=True):
@@ -283,7 +283,7 @@ def t_a_guest_accepts_listed_skips_only():
     assert ("arg", "--retry") in guest_conf() and ("arg", "--retry") not in guest_conf(retry=False)
 
 
-def t_a_program_has_its_suites_time_or_what_is_said():
+def t_a_program_has_its_suites_time_or_its_own():
     def words(conf):
         return [value for key, value in conf if key == "arg"]
 

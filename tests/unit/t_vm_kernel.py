@@ -43,7 +43,7 @@ def refused(says, fn, *args, error=kernel.KernelError):
     raise AssertionError(f"{fn.__name__} did what it cannot")
 
 
-def t_an_image_says_which_kernel_it_is():
+def t_an_image_shows_which_kernel_it_is():
     with tempfile.TemporaryDirectory() as d:
         assert kernel.identity(fakeboot.bzimage(f"{d}/x")) == \
             ("amd64", fakeboot.RELEASE, fakeboot.VERSION)
@@ -90,7 +90,7 @@ def t_a_package_and_its_image_belong_together():
             assert [says in fault for fault in got] == [True] if says else not got, (change, got)
 
 
-def t_preempt_lazy_is_told_as_preempt():
+def t_preempt_lazy_is_reported_as_preempt():
     """7.2 on arm64 has CONFIG_PREEMPT_LAZY without CONFIG_PREEMPT; its uname -v says PREEMPT."""
     lazy = "CONFIG_SMP=y\nCONFIG_PREEMPT_BUILD=y\nCONFIG_PREEMPT_LAZY=y\n"
     assert kernel.flags_wanted(lazy) == kernel.flags("#1 SMP PREEMPT Debian 7.2.13-1")
@@ -125,7 +125,7 @@ def t_a_guest_of_arm64_has_a_root_and_products_of_its_own():
         assert ("tree", "/") in conf and ("env", f"O={build}") in conf, conf
 
 
-def t_an_emulated_guest_is_told_the_rate_of_its_counter():
+def t_an_emulated_guest_receives_the_rate_of_its_counter():
     """On a busy machine a guest measured 653 MHz instead of 2595: all its limits were a quarter."""
     if os.uname().machine != "x86_64":
         raise ktap.Skip("the counter is another machine's")

@@ -150,7 +150,7 @@ static void finish(struct tbg_upstream_conn *used)
 	}
 }
 
-KTAP_TEST(t_a_connection_is_made_and_told)
+KTAP_TEST(t_a_connection_is_made_and_reported)
 {
 	struct tbg_upstream_conn *o;
 

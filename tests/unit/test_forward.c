@@ -96,7 +96,7 @@ KTAP_TEST(t_no_line_of_forwarded_takes_ours_in)
 	KTAP_CHECK(strstr(request("X-Forwarded-For: \"\r\n\r\n", PLAIN), "For: \", 192.0.2.9"));
 }
 
-KTAP_TEST(t_framing_is_said_anew)
+KTAP_TEST(t_framing_is_written_anew)
 {
 	struct tbg_forward f = PLAIN;
 	const char *fields = "Content-Length: 5\r\nTransfer-Encoding: x\r\n\r\n";
@@ -186,7 +186,7 @@ KTAP_TEST(t_update)
 }
 
 /* These fields describe the stored bytes, which do not change. */
-KTAP_TEST(t_update_keeps_what_tells_of_the_bytes)
+KTAP_TEST(t_update_keeps_the_fields_that_describe_the_bytes)
 {
 	const char *old = "Content-Encoding: gzip\r\nContent-Digest: a\r\n";
 	const char *news = "Content-Encoding: br\r\nContent-MD5: b\r\nContent-Digest: c\r\nX: 1\r\n";

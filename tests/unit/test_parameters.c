@@ -166,7 +166,7 @@ KTAP_TEST(t_what_must_not_become_a_variable)
 	KTAP_CHECK(!strstr(got, "CONTENT_LENGTH") && !strstr(got, "HTTPS"));
 }
 
-KTAP_TEST(t_bodies_are_told_of)
+KTAP_TEST(t_bodies_have_their_parameters)
 {
 	struct tbg_forward f = PLAIN;
 	char *got;
@@ -232,7 +232,7 @@ KTAP_TEST(t_names_of_hosts_that_are_addresses)
 	KTAP_CHECK(has(got, "SERVER_ADDR", "2001:db8::1"));
 }
 
-KTAP_TEST(t_the_scheme_is_what_a_proxy_says)
+KTAP_TEST(t_the_scheme_is_that_of_a_proxy)
 {
 	struct tbg_script s = { .root = "/r" };
 	const char *got = params(&s, "/", "/", "X-Forwarded-Proto: HTTPS\r\n\r\n",
@@ -244,7 +244,7 @@ KTAP_TEST(t_the_scheme_is_what_a_proxy_says)
 	KTAP_CHECK(has(got, "HTTPS", NULL) && has(got, "REQUEST_SCHEME", "http"));
 }
 
-KTAP_TEST(t_what_the_location_says_wins)
+KTAP_TEST(t_what_the_location_sets_wins)
 {
 	const char *more[] = { "APP=x=y", "SERVER_SOFTWARE=", "HTTP_X_USER=me", "HTTPS=on" };
 	struct tbg_script s = php;

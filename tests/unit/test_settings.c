@@ -120,7 +120,7 @@ static const char *written(const struct tbg_setting_row *row, uint64_t n)
 	return ret;
 }
 
-KTAP_TEST(t_a_range_ends_where_its_row_says)
+KTAP_TEST(t_a_range_ends_at_the_bound_of_its_row)
 {
 	const struct tbg_setting_row *row;
 	unsigned int ranges = 0;
@@ -169,7 +169,7 @@ static const char *meant(const char *word)
 	return near.name ?: "";
 }
 
-KTAP_TEST(t_a_typing_error_is_told_what_was_meant)
+KTAP_TEST(t_a_typing_error_has_a_suggestion)
 {
 	KTAP_CHECK(!strcmp(meant("memroy"), "memory"));
 	KTAP_CHECK(!strcmp(meant("lisen"), "listen"));

@@ -116,7 +116,7 @@ KTAP_TEST(t_idempotent_request_is_sent_again_and_no_other)
 	end();
 }
 
-KTAP_TEST(t_body_is_had_whole_where_the_location_says_so)
+KTAP_TEST(t_body_is_received_whole_where_configured)
 {
 	struct tbg_transfer *x;
 
@@ -271,7 +271,7 @@ KTAP_TEST(t_server_is_held_back_while_the_client_takes_nothing)
 	end();
 }
 
-KTAP_TEST(t_server_that_says_nothing_is_given_up_by_phase)
+KTAP_TEST(t_silent_server_is_given_up_by_phase)
 {
 	struct tbg_transfer *x;
 

@@ -204,10 +204,10 @@ class Check:
                                                opening=5,
                                                header=[f"{n}: {v}" for n, v in self.headers]),
                                server, seconds)
-            if load.tells_lost or not got["kinds"].get("timeout"):
+            if load.reports_lost or not got["kinds"].get("timeout"):
                 break
         known = self.status != 200 or rows[0][2] is not None
-        kinds = WRONG if load.tells_lost else WRONG | LOST
+        kinds = WRONG if load.reports_lost else WRONG | LOST
         wrong = {text: got["kinds"].get(kind, 0) for kind, text in kinds.items()
                  if kind != "framing" or known}
         wrong.update((f"status {status}", n) for status, n in got["wrong_statuses"].items())
@@ -256,7 +256,7 @@ class Run:
             self.verify(ret, check, server, load)
             exp.before(self, point, server)
             tiers = tier_requests(server)
-            meter = Meter(self.lab, server, self.idle, not load.tells_cpus)
+            meter = Meter(self.lab, server, self.idle, not load.reports_cpus)
             parts = self.lab.spread(load)
             ret["clients"] = hosts.number(parts)
             got, argvs = exp.run_load(self, load, server, seconds, meter.begin)

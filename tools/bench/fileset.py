@@ -130,11 +130,11 @@ class Files:
                           f"{free.f_bavail * free.f_frsize / 2**20:,.0f} MiB free")
         if free.f_favail and free.f_favail < 1.1 * len(rows):
             raise Problem(f"{root}: {len(rows):,} files needed, {free.f_favail:,} inodes free")
-        said = time.monotonic()
+        noted_s = time.monotonic()
         for nr, (_, path, size) in enumerate(rows):
             put(root, path, size)
-            if time.monotonic() - said > PROGRESS_S:
-                said = time.monotonic()
+            if time.monotonic() - noted_s > PROGRESS_S:
+                noted_s = time.monotonic()
                 say(f"  {nr:,} of {len(rows):,} files")
 
     def list_for_load(self, file: str) -> str:

@@ -40,11 +40,11 @@ class Load:
     descriptors = 0
     in_flight = 0               # requests in flight all the time; 0: it depends on a rate
     one_reply = False           # all replies are alike, and all their bytes counted
-    tells_lost = True           # it reports requests without a reply
+    reports_lost = True         # it reports requests without a reply
     verifies = False            # it compares bodies with their CRC-32 itself
-    tells_cpus = False          # and reports how long the CPUs were idle
+    reports_cpus = False        # and reports how long the CPUs were idle
     counts_answered = False     # of its connections, not those that are open
-    says_ready = False          # it reports open connections, then awaits the end of stdin
+    prints_ready = False        # it reports open connections, then awaits the end of stdin
 
     def most(self) -> int:
         """How many clients can share the load; 1: it cannot be divided."""
@@ -103,7 +103,7 @@ class Wrk(Load):
 
     tool = "wrk"
     one_reply = True
-    tells_lost = False
+    reports_lost = False
 
     def __init__(self, connections: float, path: str, headers: Iterable[str] = (),
                  timeout_s: int = 8) -> None:
@@ -151,7 +151,7 @@ class Ab(Wrk):
 
     tool = "ab"
     one_reply = False           # of the reply to HTTP/1.0, which may differ from the known one
-    tells_lost = True
+    reports_lost = True
 
     def argv(self, server: Server, seconds: float, share: tuple) -> list:
         return [need("ab"), "-q", "-k", "-r", "-s", str(self.timeout_s), "-t",
@@ -177,7 +177,7 @@ class Ours(Load):
     """load.c, with its options as keywords."""
 
     tool = "load"
-    says_ready = verifies = True
+    prints_ready = verifies = True
     SHARED = ("connections", "active", "rate")
 
     def __init__(self, connections: int | float = 1, sources: list = (), **options: Any) -> None:
@@ -225,7 +225,7 @@ class Loop(Load):
 
     tool = "loop"
     one_reply = False           # it checks every length
-    says_ready = verifies = tells_cpus = counts_answered = True
+    prints_ready = verifies = reports_cpus = counts_answered = True
 
     def __init__(self, connections: int, rows: Any, **options: Any) -> None:
         """rows: a list file in the format of load.c; source: from lab.nowhere(iface)."""
@@ -260,7 +260,7 @@ class Packets(Load):
     """packets.c: requests without a client's TCP; only in the lab."""
 
     tool = "packets"
-    tells_lost = False          # it repeats requests without end
+    reports_lost = False        # it repeats requests without end
 
     def __init__(self, connections: int, path: str) -> None:
         self.connections, self.path = connections, path
@@ -430,13 +430,13 @@ def started(lab: Lab, load: Load, server: Server, seconds: float, parts: int = 1
     argvs = [load.argv(server, seconds, (nr, weights)) for nr in range(len(hosts))]
     run = [host.argv(argv, load.limit_s(seconds)) if host else argv
            for host, argv in zip(hosts, argvs)]
-    if begin and not load.says_ready:
+    if begin and not load.prints_ready:
         begin()
     procs = [lab.spawn_client(argv, nr, len(run), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) for nr, argv in enumerate(run)]
     for proc, host in zip(procs, hosts):
         proc.host = host
-    if load.says_ready:
+    if load.prints_ready:
         for proc in procs:
             proc.stdout.readline()
         try:

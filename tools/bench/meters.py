@@ -130,7 +130,7 @@ class Patience:
     """Waits until the server's CPUs are quiet, for at most wait_s in the whole run."""
 
     def __init__(self, cpus: Iterable[int], wait_s: float = QUIET_WAIT_S) -> None:
-        self.left_s, self.cpus, self.said = wait_s, cpus, False
+        self.left_s, self.cpus, self.noted = wait_s, cpus, False
         self.idle = Idle()
 
     def wait(self, ours: Iterable[int]) -> tuple[Any, float]:
@@ -143,9 +143,9 @@ class Patience:
             if share <= QUIET_SHARE and others.since_s() <= 0.05 and \
                     others.forks() - others.forks_before <= 3 or self.left_s <= 0:
                 return share, self.idle.share(now)
-            if not self.said:
+            if not self.noted:
                 say("  waiting for other work on this machine to end")
-                self.said = True
+                self.noted = True
             self.left_s -= 0.5
 
 

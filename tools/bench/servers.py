@@ -495,10 +495,10 @@ class Bare(Server):
 
     def launch(self) -> None:
         if self.origin:
-            says, status = self.origin.authority.split(":"), 200
+            words, status = self.origin.authority.split(":"), 200
         else:
-            says, status = [self.file("bare.reply", self.ANSWER)], 304
-        self.run([part("bare"), self.addr, str(PORT), *says])
+            words, status = [self.file("bare.reply", self.ANSWER)], 304
+        self.run([part("bare"), self.addr, str(PORT), *words])
         self.wait(lambda: fetch(self.lab, self, "/1k.jpg", limit_s=2)["status"] == status)
 
 

@@ -205,7 +205,7 @@ def t_time_wait_is_translated_for_long():
         open_.append((s, c))
     time.sleep(2)
     for s, c in open_:
-        with stage.told(s):
+        with stage.explained(s):
             c.send(flags="F.", seq=c.at - 1)
             c.expect(".", seq=c.got, ack=c.at)
             c.forget()

@@ -554,7 +554,7 @@ def ended_by(how):
     """Connections with deltas, idle, busy and with a reply lost, while their daemon ends."""
     for family in (4, 6):
         s = adversary.Play(stage, family, "wire")
-        with stage.told(s):
+        with stage.explained(s):
             idle, half, slow = shifted(s), shifted(s), shifted(s)
             slow.window = 20            # 2560 bytes
             slow.send(LARGE)
@@ -608,7 +608,7 @@ def drained(closes=True):
     """
     for family in (4, 6) if closes else (4,):
         s = adversary.Play(stage, family, "wire")
-        with stage.told(s):
+        with stage.explained(s):
             c = shifted(s)
             d = stage.daemons.pop("wire")
             d.process.send_signal(signal.SIGTERM)
@@ -642,20 +642,20 @@ def t_draining_daemon_does_not_wait_for_ever():
         assert sum("1 connections that clients have not closed" in x for x in d.lines) == 1, d.lines
 
 
-def t_draining_daemon_ends_at_once_if_told_twice():
+def t_draining_daemon_ends_at_once_at_the_second_signal():
     adversary.needs_socket("no client has a socket to close")
     for _, d in drained(closes=False):
         assert d.stop() == 0, d.lines
         assert not any("clients have not closed" in x for x in d.lines), d.lines
 
 
-def t_daemon_told_twice_resets_who_has_not_read_all():
+def t_second_signal_resets_clients_that_have_not_read_all():
     """Bytes that a socket continues to send without wire would have the place of other bytes."""
     adversary.needs_socket("no client has a socket to close")
     for family in (4, 6):
         for flags in (None, "FP."):
             s = adversary.Play(stage, family, "wire")
-            with stage.told(s):
+            with stage.explained(s):
                 c = shifted(s)
                 c.window = 20
                 c.send(LARGE, flags)

@@ -494,7 +494,7 @@ def t_fin_while_segments_are_lost():
         while c.fin is None:
             c.next("FIN")
         assert c.fin == c.read, f"FIN at {c.fin}, wanted {c.read}"
-        if c.told < c.got:      # else the socket is gone, and what comes is reset
+        if c.acked < c.got:      # else the socket is gone, and what comes is reset
             c.send(flags=".")
     with stage.impatient():
         stage.play(script)

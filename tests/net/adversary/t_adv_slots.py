@@ -247,14 +247,14 @@ def t_beyond_the_slots_the_socket_answers():
     crowd = Crowd(6)
     crowd.open(nr)
     s = adversary.Play(stage, 4, "wire")
-    with stage.told(s):
+    with stage.explained(s):
         s.hit(s.connect(), HIT, tier="user")
         s.end()
     crowd.ask()             # all of them are wire's still
     crowd.reset()
     emptied()
     s = adversary.Play(stage, 4, "wire")
-    with stage.told(s):
+    with stage.explained(s):
         s.hit(s.connect(), HIT)
         s.end()
     emptied()

@@ -163,7 +163,7 @@ def t_window_that_shrinks_over_hits_and_a_request_longer_than_any_of_wire():
     shrinks(lambda c: c.send_merged(longer, 1000))
 
 
-def t_window_that_shrinks_again_after_the_socket_was_told():
+def t_window_that_shrinks_again_after_the_socket_has_it():
     def script(s):
         c = s.connect(wscale=None)
         c.get(LARGE)

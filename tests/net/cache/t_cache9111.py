@@ -269,7 +269,7 @@ def t_a_posts_answer_is_stored_whatever_others_make_old():
         assert ask(d.address, "GET", p).hit == kept, (other, kept)
 
 
-def t_what_is_not_stored_is_not_said_to_be():
+def t_what_is_not_stored_is_not_marked_as_stored():
     for bad in (reply(206, b"abcde", "Cache-Control: max-age=60", "Content-Range: bytes 4-9/10"),
                 reply(200, b"abcde", "Cache-Control: max-age=60") + b"more"):
         p = path()
@@ -279,7 +279,7 @@ def t_what_is_not_stored_is_not_said_to_be():
         assert ask(d.address, "GET", p).body == b"second"
 
 
-def t_what_its_way_has_made_stale_is_told_as_stale():
+def t_what_its_way_has_made_stale_is_marked_as_stale():
     p = path()
 
     def slow(c, r):

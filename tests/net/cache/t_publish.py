@@ -147,7 +147,7 @@ def t_not_modified_and_head_come_from_the_kernel():
     assert ask("GET", p, 'If-None-Match: "a"').status == 404
 
 
-def t_age_is_told_to_the_second():
+def t_age_is_exact_to_the_second():
     """Over both turns that an Age can take: a digit changes, and one is added."""
     for age in (8, 97):
         p = path()
@@ -493,7 +493,7 @@ def t_files_and_upstreams_in_one_site():
         other.close()
 
 
-def t_objects_why_and_stats_tell():
+def t_objects_why_and_stats_show_variants():
     p = path()
     o.on(p, reply(200, b"body", MINUTE, 'ETag: "a"'))
     o.on(p + "?v", reply(200, b"body", MINUTE, "Vary: Foo"))

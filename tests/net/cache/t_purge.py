@@ -349,7 +349,7 @@ def t_warm_does_not_hold_up_requests_or_a_reload():
                 assert c.get(f"/many/{i}.txt").fields["X-New"] == "1"
 
 
-def t_why_tells_site_location_and_the_stat_interval():
+def t_why_shows_site_location_and_the_stat_interval():
     with Made() as d:
         os.symlink("one.css", os.path.join(d.root, "a/css/link.css"))
         with conf.Host(d.address, "a.example") as c:
@@ -368,7 +368,7 @@ def t_why_tells_site_location_and_the_stat_interval():
         assert "stat interval" in text and "a.example" in text, text
 
 
-def t_why_of_a_filesystem_that_does_not_tell():
+def t_why_of_a_filesystem_that_does_not_notify():
     """An overlay: what changes below it, inotify does not see."""
     if os.geteuid():
         raise ktap.Skip("not root: nothing can be mounted")

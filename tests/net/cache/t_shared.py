@@ -253,7 +253,7 @@ def t_names_that_servers_confuse_are_not_sent_on():
                 assert c.answer("POST").status == 200
 
 
-def t_other_messages_made_of_a_stored_one_tell_nothing_of_its_bytes():
+def t_other_messages_made_of_a_stored_one_show_nothing_of_its_bytes():
     p, body = next(paths), b"0123456789"
     sums = ["Content-Digest: sha-256=:x:", "Content-MD5: x", "Content-Range: bytes 0-9/10"]
     of_it = ["Content-Type: text/x-a", "Content-Encoding: x-none", "Repr-Digest: sha-256=:y:",

@@ -222,8 +222,8 @@ def large_text(size):
         assert r.body == data and r.fields["ETag"] == plain, r
     if wire:        # what wire cannot answer is the same behind it
         assert pressed(wire, path, "br", data).tier == "miss"
-        told = talk.ask(wire, "why", path)
-        assert told["why"] == "MISS" and "compresses" in told["detail"], told
+        shown = talk.ask(wire, "why", path)
+        assert shown["why"] == "MISS" and "compresses" in shown["detail"], shown
 
 
 def t_text_that_its_heads_keep_from_being_stored_is_compressed_all_the_same():
@@ -400,7 +400,7 @@ def t_removed_with_its_variants_left_behind():
                 assert time.monotonic() < deadline
 
 
-def t_as_the_configuration_says():
+def t_as_configured():
     def one(d):
         d.write("a.css", TEXT)
         d.write("off/a.css", TEXT)
@@ -432,18 +432,18 @@ def t_as_the_configuration_says():
         assert "expected gzip, br and zstd, or off" in str(why), why
 
 
-def t_told_by_the_tool():
+def t_the_tool_shows_variants():
     path = fresh()
     take(path, "br")
     d = wire or user
-    told = talk.ask(d, "why", path)
-    assert told["variants"] == ["gzip", "br", "zstd"] and told["encoding"] == "identity", told
-    told = talk.ask(d, "why", "--accept-encoding", "gzip;q=0.5, br", path)
-    assert told["encoding"] == "br" and told["cached"], told
+    shown = talk.ask(d, "why", path)
+    assert shown["variants"] == ["gzip", "br", "zstd"] and shown["encoding"] == "identity", shown
+    shown = talk.ask(d, "why", "--accept-encoding", "gzip;q=0.5, br", path)
+    assert shown["encoding"] == "br" and shown["cached"], shown
     listed = [x["encoding"] for x in talk.ask(d, "objects")["objects"] if x["path"] == path]
     assert "br" in listed and "identity" in listed, listed
-    told = talk.ask(d, "purge", path)
-    assert told["purged"] >= 2, told
+    shown = talk.ask(d, "purge", path)
+    assert shown["purged"] >= 2, shown
     assert path not in [x["path"] for x in talk.ask(d, "objects")["objects"]]
 
 

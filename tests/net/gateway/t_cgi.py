@@ -16,7 +16,7 @@ import client                       # noqa: E402
 import conf                         # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
-from client import says             # noqa: E402
+from client import logs             # noqa: E402
 from origin import ask              # noqa: E402
 from programs import OK, TEXT, Programs, redirect  # noqa: E402
 
@@ -216,7 +216,7 @@ def t_redirects_pipelined_with_files():
             assert c.answer().body == want[path], path
 
 
-def t_the_log_tells_what_was_asked_for():
+def t_the_log_shows_the_requested_target():
     log = os.path.join(tempfile.gettempdir(), f"tbg-cgi-log-{os.getpid()}")
     with Programs("", TEXT, "--access-log", log) as p:
         p.write("file.txt", b"a file")
@@ -376,7 +376,7 @@ def t_names_that_are_no_programs():
 def t_standard_error_is_in_the_log():
     r = ask(d.address, "GET", d.program("echo oh no >&2\n" + OK + "echo fine"))
     assert r.body == b"fine\n"
-    says(d, f"cgi {d.programs}: oh no")
+    logs(d, f"cgi {d.programs}: oh no")
 
 
 def t_standard_error_cannot_drive_a_terminal():
@@ -385,7 +385,7 @@ def t_standard_error_cannot_drive_a_terminal():
                   "\\303\\244\\342\\202\\254\\360\\237\\233\\267\\342\\233z\\n' >&2\n" + OK +
                   "echo fine")
     assert ask(d.address, "GET", p).body == b"fine\n"
-    says(d, ": a" + "?" * 11 + "\u00e4\u20ac\U0001f6f7??z")
+    logs(d, ": a" + "?" * 11 + "\u00e4\u20ac\U0001f6f7??z")
 
 
 def t_garbage_is_a_502():

@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(HERE, "../../lib"))
 import client                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
-from client import says             # noqa: E402
+from client import logs             # noqa: E402
 from origin import ask              # noqa: E402
 from programs import OK, TEXT, Programs, redirect  # noqa: E402
 
@@ -390,7 +390,7 @@ def t_another_user_in_another_root():
         p.reconfigure(TEXT.replace("{folder}/programs",
                                    "{folder}/jail/programs") % 'cgi-user = "daemon"')
         assert ask(p.address, "GET", name).status == 502
-        says(p, "not among those of the start")
+        logs(p, "not among those of the start")
 
 
 def t_an_answer_of_a_program_that_fails_is_not_stored():

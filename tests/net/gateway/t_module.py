@@ -18,7 +18,7 @@ import conf                         # noqa: E402
 import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
-from client import says             # noqa: E402
+from client import logs             # noqa: E402
 from modules import TEXT, Modules   # noqa: E402
 from origin import ask              # noqa: E402
 
@@ -79,7 +79,7 @@ def t_hello():
     assert r.body == b"hello, Eve\n", r
 
 
-def t_hello_is_cached_where_it_says_so():
+def t_hello_is_cached_where_it_permits_that():
     ask(d.address, "GET", "/hello?cached")
     r = ask(d.address, "GET", "/hello?cached")
     assert r.hit and r.body == b"hello\n", r
@@ -165,7 +165,7 @@ def t_a_reload_waits_for_what_the_old_file_answers():
         r = late.answer()
         assert (r.status, r.body) == (200, b"time\n"), r
         long.close()
-        says(m, "closed")
+        logs(m, "closed")
 
 
 def t_a_module_without_the_daemon():
@@ -224,7 +224,7 @@ def t_a_crash_costs_its_request():
         assert bad(how).status == 502, how
     client.until(lambda: bad("pid").status == 200, "no new worker")
     assert well("pid") != before
-    says(d, "crashed")
+    logs(d, "crashed")
     assert ask(d.address, "GET", "/hello?name=Ada").body == b"hello, Ada\n"
 
 
@@ -258,7 +258,7 @@ def t_a_loop_is_a_504():
     for how in ("loop", "sleep=60000"):
         assert bad(how).status == 504, how
         client.until(lambda: bad("pid").status == 200, "no new worker")
-    says(d, "longer than module-time")
+    logs(d, "longer than module-time")
     assert well("sleep=100") == "slept", "within its time"
 
 
@@ -279,11 +279,11 @@ def t_the_pages_of_what_happens_to_it():
 
 def t_an_exit_is_a_502():
     assert bad("exit").status == 502
-    says(d, "exit() in a callback")
+    logs(d, "exit() in a callback")
     client.until(lambda: bad("pid").status == 200, "no new worker")
 
 
-def t_what_it_said_before_is_in_the_log():
+def t_what_it_wrote_before_is_in_the_log():
     """Once: the request is answered, and not sent to another worker."""
     with origin.Client(d.address) as c:
         for how, status in (("crash", 502), ("exit", 502), ("loop", 504)):
@@ -309,7 +309,7 @@ def t_a_post_that_its_worker_vanishes_in_is_not_sent_again():
                     client.until(lambda: c.request("GET", "/bad?pid").status == 200,
                                  "no new worker")
                     ask(d.address, "GET", f"/bad?says={method}{before}")
-                    says(d, f"says {method}{before}")       # all before it has been read
+                    logs(d, f"says {method}{before}")       # all before it has been read
                     said = [x for x in d.lines[before:] if "vanishes by " + how in x]
                     assert len(said) == nr, (method, how, body, d.lines[before:])
 
@@ -472,7 +472,7 @@ def t_fetches_from_the_same_server():
     assert b"error -40" in r.body, (loop, r, r.body)
 
 
-def t_a_fetch_is_told_nothing_of_interim_responses():
+def t_a_fetch_sees_no_interim_responses():
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     with origin.Origin() as up, \
         Modules(text=TEXT + 'location "/up" { upstream = {"' + up.url + '"} }\n') as m:
@@ -512,10 +512,10 @@ def t_a_path_is_answered_by_the_server():
 
 def t_the_log():
     assert well("says=hear%20hear") == "said"
-    says(d, "says hear hear")
+    logs(d, "says hear hear")
 
 
-def t_what_must_not_be_said():
+def t_fields_that_must_not_be_sent():
     r = bad("split")
     assert r.body == b"-22 -22 -22 -22 -22 -22\n", r.body
     assert r.field("X-Evil") is None and r.field("X-A") is None
@@ -524,7 +524,7 @@ def t_what_must_not_be_said():
 def t_a_module_that_cannot_serve():
     for path, why in (("/unfit", "does not serve"), ("/future", "ABI"), ("/mute", "no request()")):
         assert ask(d.address, "GET", path).status == 502, path
-        says(d, why)
+        logs(d, why)
 
 
 def t_one_that_does_not_open_is_unfit():
@@ -540,7 +540,7 @@ def t_one_that_does_not_open_is_unfit():
             client.until(lambda path=path, pid=pid: int(ask(m.address, "GET", path).body) != pid,
                          "never another worker")
             client.until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), "it goes on")
-        says(m, "closed")
+        logs(m, "closed")
 
 
 def t_an_endless_answer_waits_for_its_client():

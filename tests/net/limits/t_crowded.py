@@ -355,7 +355,7 @@ def t_little_descriptors_suffice_for_files_and_control():
     both(lambda make: one(make, 84))
 
 
-def t_no_descriptors_for_connections_are_said_at_the_start():
+def t_no_descriptors_for_connections_are_reported_at_the_start():
     if os.geteuid():
         raise ktap.Skip("not root: nothing to drop")
     for nr in (8, 12, 16, 20, 24):

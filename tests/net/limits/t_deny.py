@@ -232,7 +232,7 @@ def t_what_is_no_address_is_refused_and_changes_nothing():
     served(test)
 
 
-def said(d, data):
+def answer_of(d, data):
     """The answer to one line on the control socket."""
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(client.WAIT_S)
@@ -256,7 +256,7 @@ def t_a_field_of_the_wrong_type_is_named():
                 ("tag", {"cmd": "purge", "tag": 1, "url": "/"}),
                 ("path_encoded", {"cmd": "warm", "path": "/", "path_encoded": 1}),
                 ("limit", {"cmd": "objects", "limit": "1"})):
-            answer = said(d, data)
+            answer = answer_of(d, data)
             assert answer["ok"] is False, (data, answer)
             assert answer["error"].startswith(f"{field}: ") and "give " in answer["error"], answer
         assert toboggan(d, "deny")["entries"] == 0

@@ -121,7 +121,7 @@ def t_a_list_that_a_reload_brings_ends_hits():
     served(HEAD, test)
 
 
-def t_who_is_denied_by_a_location_is_dropped_where_that_is_said():
+def t_clients_denied_by_a_location_are_dropped_where_configured():
     def test(d):
         table(d, (("/f.txt", 200, 200), ("/inner/f.txt", 200, None)))
         client.until(lambda: any(x.startswith(OUTSIDE) and " 444 " in x for x in lines(d)),

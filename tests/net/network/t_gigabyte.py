@@ -132,7 +132,7 @@ def crowd(name, tier, share):
             for i in range(CROWD)]
 
 
-def told(tier, callers, moved):
+def counted(tier, callers, moved):
     """The callers' waits, sorted; what they and the daemon have counted is noted."""
     waits = sorted(t for c in callers for t in c.took_s)
     bytes_nr, wired = sum(c.bytes for c in callers), sum(c.wired for c in callers)
@@ -164,7 +164,7 @@ def under(share, **how):
     waits = {}
     for tier, d in daemons.items():
         moved = {k: v - before[tier][k] for k, v in talk.counts(d).items() if v != before[tier][k]}
-        waits[tier] = told(tier, crowds[tier], moved)
+        waits[tier] = counted(tier, crowds[tier], moved)
     late = {tier: x[-min(RANK, len(x))] for tier, x in waits.items()}
     p99 = {tier: rank(x, 99) if len(x) > 100 * RANK else late[tier] for tier, x in waits.items()}
     for what, x in (("99 of 100", p99), (f"all but {RANK}", late)):

@@ -32,8 +32,8 @@ def ifaces(d):
     return ret
 
 
-def said(d, what):
-    net.until(lambda: any(what in line for line in d.lines), f"{what} is not said: {d.lines}")
+def logged(d, what):
+    net.until(lambda: any(what in line for line in d.lines), f"{what} is not logged: {d.lines}")
 
 
 def hit(n, link):
@@ -51,7 +51,7 @@ def t_interface_that_goes_is_missed_until_it_is_back():
         hit(n, n.links[0])
         n.server.run("ip", "link", "del", "tbg0")
         net.until(lambda: ifaces(d) == {"tbg0": "no such interface"}, "it is not missed")
-        said(d, "wire: tbg0 is gone")
+        logged(d, "wire: tbg0 is gone")
         assert "not on tbg0: no such interface" in talk.text(d, "status")
         assert "on: no interface" in talk.text(d, "status")
         assert "tbg0       off: no such interface" in talk.text(d, "why", "/a")
@@ -61,7 +61,7 @@ def t_interface_that_goes_is_missed_until_it_is_back():
         n.server.run("ip", "link", "del", "tbg0")
         link = net.Link(n, 0)
         net.until(lambda: ifaces(d) == {"tbg0": ""}, "it is not attached again")
-        said(d, "wire: on tbg0 (")
+        logged(d, "wire: on tbg0 (")
         hit(n, link)
         assert len([line for line in d.lines if "tbg0" in line]) == 3, d.lines
 
@@ -81,7 +81,7 @@ def t_interface_that_goes_while_the_daemon_drains():
             d.process.send_signal(signal.SIGTERM)
             net.until(lambda: talk.ask(d, "status")["draining"], "it does not drain")
             n.server.run("ip", "link", "del", "tbg0")
-            said(d, "wire: tbg0 is gone")
+            logged(d, "wire: tbg0 is gone")
             net.Link(n, 0)
             # where the guard has seen a segment that nobody translated, the client is reset
             with contextlib.suppress(ConnectionResetError):
@@ -120,7 +120,7 @@ def t_interface_of_a_name_that_another_had():
         net.until(lambda: ifaces(d) == {"was0": "", "tbg0": ""}, "not attached")
 
 
-def t_auto_says_where_it_stops():
+def t_auto_logs_where_it_stops():
     pairs = MOST // 2 + 1
     with contextlib.closing(net.Namespace()) as ns, \
          tempfile.NamedTemporaryFile("w", encoding="ascii") as batch:
@@ -136,7 +136,7 @@ def t_auto_says_where_it_stops():
         with serving(ns, "auto") as d:
             assert len(ifaces(d)) == MOST and not any(ifaces(d).values()), ifaces(d)
             ns.run("ip", "link", "del", "a0")
-            said(d, "is gone")
+            logged(d, "is gone")
             net.until(lambda: len(ifaces(d)) == MOST, "one that was left out is not taken")
             full = [line for line in d.lines if f"on {MOST} interfaces" in line]
             assert len(full) == 1, d.lines
@@ -169,11 +169,11 @@ def wire_is(d):
     return talk.ask(d, "status")["tiers"]["wire"].get("why", "")
 
 
-def t_auto_says_what_it_leaves_out():
+def t_auto_logs_what_it_leaves_out():
     with net.Net(links=1) as n, serving(n.server, "auto") as d:
         hit(n, n.links[0])
         tunnel(n)
-        said(d, "auto leaves out tbgt: not an Ethernet")
+        logged(d, "auto leaves out tbgt: not an Ethernet")
         net.until(lambda: "not an Ethernet" in ifaces(d).get("tbgt", ""), "it is not in status")
         assert not wire_is(d)
         hit(n, n.links[0])
@@ -187,7 +187,7 @@ def t_auto_answers_nothing_where_what_it_leaves_out_could_carry_it():
     with net.Net(links=1) as n, serving(n.server, "auto", "--late-sockets", "off") as d:
         hit(n, n.links[0])
         tunnel(n)
-        said(d, "auto leaves out tbgt")
+        logged(d, "auto leaves out tbgt")
         for route in ("default", "10.87.0.128/25", "10.0.0.0/8", "::/0"):
             family = "-6" if ":" in route else "-4"
             n.server.run("ip", family, "route", "add", route, "dev", "tbgt", "metric", "4000")

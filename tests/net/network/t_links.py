@@ -61,8 +61,8 @@ def moved(n):
                  "name", "away0")
 
 
-def said(d, what):
-    net.until(lambda: any(what in line for line in d.lines), f"{what} is not said")
+def logged(d, what):
+    net.until(lambda: any(what in line for line in d.lines), f"{what} is not logged")
 
 
 @contextlib.contextmanager
@@ -119,7 +119,7 @@ def t_interface_that_moves_away_keeps_no_program():
     with net.Net() as n, serving(n) as d:
         hit(n)
         moved(n)
-        said(d, "tbg0 is gone")
+        logged(d, "tbg0 is gone")
         assert not on(n.client, "away0")
         assert not pins(n)
         assert not any("still on it" in line for line in d.lines), d.lines
@@ -195,7 +195,7 @@ def t_without_bpffs_an_interface_that_moves_away_is_spoken_of():
     with net.Net() as n, killed(n, "--late-sockets", "off", prefix=NO_BPFFS) as d:
         needs_tcx(d)
         moved(n)
-        said(d, "wire's programs are still on it")
+        logged(d, "wire's programs are still on it")
         assert len(on(n.client, "away0")) == 2
 
 

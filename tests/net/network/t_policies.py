@@ -29,10 +29,10 @@ def serving(n, late="auto"):
 
 
 def late_sockets(d):
-    told = talk.ask(d, "status")["late_sockets"]
-    if told is None:
+    shown = talk.ask(d, "status")["late_sockets"]
+    if shown is None:
         raise ktap.Skip("before Linux 6.9: no late sockets")
-    return told
+    return shown
 
 
 def connect(n, **how):

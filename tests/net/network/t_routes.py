@@ -571,7 +571,7 @@ def rule(*words):
         settled()
 
 
-def t_ways_that_cannot_be_told_are_the_kernel_s():
+def t_ways_that_cannot_be_known_are_the_kernel_s():
     """A rule that chooses by more than the address; and the start where there is one."""
     with rule("from", "10.99.99.99", "lookup", "77"):
         assert "rules" in late()["syns_why"], late()

@@ -24,7 +24,7 @@ def note(d):
     return talk.ask(d, "status")["tiers"]["wire"].get("note", "")
 
 
-def says(where, d, address, reason):
+def logs(where, d, address, reason):
     """Connections from there are the daemon's, and that is said."""
     for _ in range(3):
         with talk.Connection(where.connect(address)) as c:
@@ -39,19 +39,19 @@ def says(where, d, address, reason):
 def t_clients_come_by_an_interface_where_wire_is_not():
     with net.Net(links=2) as n, serving(n, "tbg0") as d:
         assert not note(d), "nobody has come yet"
-        says(n.client, d, (n.links[1].server4, PORT), "clients come by tbg1, where wire is not")
+        logs(n.client, d, (n.links[1].server4, PORT), "clients come by tbg1, where wire is not")
 
 
 def t_clients_are_on_this_machine():
     with net.Net() as n, serving(n, "tbg0") as d:
-        says(n.server, d, (n.links[0].server4, PORT), "clients come by lo, where wire is not")
+        logs(n.server, d, (n.links[0].server4, PORT), "clients come by lo, where wire is not")
 
 
 def t_addresses_are_translated():
     with net.Net() as n, serving(n, "tbg0") as d:
         n.client.run("ip", "route", "add", "10.99.0.9", "via", n.links[0].server4)
         with nat.to(n.server, 4, n.links[0].server4):
-            says(n.client, d, ("10.99.0.9", PORT),
+            logs(n.client, d, ("10.99.0.9", PORT),
                  f"NAT on this machine (REDIRECT, DNAT) makes {n.links[0].server4}:{PORT} of "
                  f"10.99.0.9:{PORT}")
 
@@ -60,18 +60,18 @@ def t_syn_cookies():
     with net.Net() as n, serving(n, "tbg0") as d:
         if n.server.sysctl("ipv4.tcp_syncookies", 2) is None:
             raise ktap.Skip("no SYN cookies in this kernel")
-        says(n.client, d, (n.links[0].server4, PORT), "SYN cookies")
+        logs(n.client, d, (n.links[0].server4, PORT), "SYN cookies")
 
 
 def t_another_program_stands_first():
     for hook in net.TCX:
         with net.Net() as n, serving(n, "tbg0") as d:
             n.server.put_in_front("tbg0", hook, OK)
-            says(n.client, d, (n.links[0].server4, PORT),
+            logs(n.client, d, (n.links[0].server4, PORT),
                  f"another program stands before wire's on tbg0 ({hook})")
 
 
-def t_nothing_is_said_of_wire_that_follows_some():
+def t_nothing_is_logged_of_wire_that_follows_some():
     with net.Net(links=2) as n, serving(n, "tbg0") as d:
         with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
             net.until(lambda: c.get("/a").tier == "wire", "wire does not answer")
@@ -86,7 +86,7 @@ def t_of_connections_without_a_socket_too():
     with net.Net(links=2) as n, serving(n, "tbg0", "auto") as d:
         if talk.ask(d, "status")["late_sockets"] is None:
             raise ktap.Skip("before Linux 6.9: no late sockets")
-        says(n.client, d, (n.links[1].server4, PORT), "clients come by tbg1, where wire is not")
+        logs(n.client, d, (n.links[1].server4, PORT), "clients come by tbg1, where wire is not")
         with talk.Connection(n.client.connect((n.links[0].server4, PORT))) as c:
             net.until(lambda: c.get("/a").tier == "wire", "wire does not answer")
             net.until(lambda: not note(d), "it follows one, and is still said to follow none")

@@ -232,7 +232,7 @@ def t_every_command_speaks_json():
         assert code == 0 and out, args
 
 
-def t_status_says_what_runs():
+def t_status_shows_what_runs():
     s = ask("status")
     assert s["pid"] == d.pid and s["version"] and s["uptime_s"] > 0
     assert s["root"] == d.root
@@ -319,7 +319,7 @@ def t_purge_all_empties_the_cache():
     assert ask("status")["objects"] == 0
 
 
-def t_why_without_wire_says_why_it_is_off():
+def t_why_without_wire_shows_why_it_is_off():
     d.write("why.txt", b"why")
     stored("/why.txt")
     a = ask("why", "/why.txt")

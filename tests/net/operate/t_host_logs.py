@@ -155,7 +155,7 @@ def toboggand(*words):
                           timeout=client.WAIT_S)
 
 
-def t_what_a_start_would_refuse_is_told_with_its_line():
+def t_what_a_start_would_refuse_is_logged_with_its_line():
     """By --check, by the start and by a reload alike."""
     d = Logged(TEXT)
     many = "".join(HOST % (f"h{i}.example", f' access-log = "{{folder}}/log/h{i}"\n')

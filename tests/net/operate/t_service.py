@@ -48,7 +48,7 @@ def told(s, what):
     return before
 
 
-def t_the_manager_is_told_of_each_state():
+def t_the_manager_is_notified_of_each_state():
     with manager() as (s, name):
         d = conf.Conf('root = "{root}"\n')
         d.prefix = ["env", f"NOTIFY_SOCKET={name}"]

@@ -229,7 +229,7 @@ def t_of_a_daemon():
 
 # --- pipes and terminals that only know the next line
 
-def t_what_wire_costs_is_told_and_the_kernel_s_statistics_end():
+def t_what_wire_costs_is_shown_and_the_kernel_s_statistics_end():
     """By its own clock and by the kernel's, which runs only while somebody looks."""
     def switched_on():
         with open("/proc/sys/kernel/bpf_stats_enabled", encoding="ascii") as f:

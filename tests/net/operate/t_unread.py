@@ -113,7 +113,7 @@ def t_a_bad_reload_and_a_bad_log_that_nobody_reads_of():
                                check=True)
 
 
-def t_what_a_program_says_to_nobody_holds_up_no_worker():
+def t_what_a_program_writes_to_nobody_holds_up_no_worker():
     programs = os.path.join(folder, "programs")
     os.mkdir(programs)
     with open(os.path.join(programs, "loud"), "w", encoding="utf-8") as f:

@@ -87,7 +87,7 @@ def t_a_line_for_people():
                '127.0.0.1 one.example "GET /\\x1B[31m HTTP/1.1" ' in lines[0], lines
 
 
-def t_hits_of_wire_are_told_while_somebody_watches():
+def t_hits_of_wire_are_reported_while_somebody_watches():
     with conf.Conf(TEXT, wire=True) as d:
         d.write("a.txt", b"a" * 100)
         c = conf.Host(d.address, "one.example")
@@ -212,7 +212,7 @@ def t_it_ends_with_the_daemon():
         assert p.returncode == 1, said
 
 
-def t_upstreams_and_what_they_took_are_told():
+def t_upstreams_and_their_times_are_shown():
     with origin.Origin() as o:
         o.on("/up", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nup")
         with conf.Conf(f'upstream = "{o.url}"\n') as d, watching(d, "--path", "/up") as p:

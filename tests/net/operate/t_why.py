@@ -184,7 +184,7 @@ def hit(d):
     return f"HIT_{talk.ask(d, 'why', '/a.txt')['asked'].upper()}"
 
 
-def t_of_the_corpus_what_is_said_is_what_is_counted():
+def t_of_the_corpus_what_why_shows_is_what_is_counted():
     cases = [x for x in corpus.read() if x.sent and len(x.sent) <= 8000][::EVERY]
 
     def test(d):
@@ -361,7 +361,7 @@ def t_a_question_changes_nothing():
     ways(test)
 
 
-def t_while_wire_is_off_the_daemon_says_so_and_what_it_knows():
+def t_while_wire_is_off_the_daemon_shows_that_and_what_it_knows():
     with conf.Conf(TEXT, "--tiers", "user") as d:
         d.write("a.txt", b"text")
         with client.Client(d.address) as c:

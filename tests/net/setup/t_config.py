@@ -267,7 +267,7 @@ BAD = (
 )
 
 
-def t_good_files_are_said_to_be_good():
+def t_good_files_are_reported_as_good():
     for text in GOOD:
         code, out, err = check(text)
         assert code == 0 and not err and out.endswith(": good\n") and out.count("\n") == 1, \
@@ -290,7 +290,7 @@ ERRORS = (("memroy = 8M", "memory"), ("lisen = x", "listen"), ("hots a { }", "ho
           ("inlcude(x)", "include"), ("time-header = 1", ""), ("x = 1", ""))
 
 
-def t_a_typing_error_is_told_what_was_meant():
+def t_a_typing_error_has_a_suggestion():
     for text, meant in ERRORS:
         code, _, err = check('root = "{root}"\n' + text)
         assert code == 2 and "check.conf:2: " in err and "accepted" in err, (text, err)
@@ -318,7 +318,7 @@ MISPLACED = (('server = "http://a:1"', "in an upstream section"),
               "outside of sections, in a host section, in a location section"))
 
 
-def t_a_setting_in_the_wrong_scope_is_told_its_scopes():
+def t_a_setting_in_the_wrong_scope_is_reported_with_its_scopes():
     for text, scopes in MISPLACED:
         code, _, err = check('root = "{root}"\n' + text)
         line = 2 + text.count("\n")
@@ -373,7 +373,7 @@ def t_files_are_included_where_they_are_named():
     assert code == 2 and "in[c]/b.conf.in:1: " in err, err
 
 
-def t_a_fault_is_told_where_it_was_made():
+def t_a_fault_is_reported_where_it_was_made():
     rows = (
         ('root = "{root}"\ninclude("a.conf")\nmemory = lots', {"a.conf": "\n\n"}, "main.conf:3: ",
          "lots"),
@@ -414,7 +414,7 @@ def t_file_that_is_not_there_is_named():
     assert r.returncode == 2 and "/nonexistent/x" in r.stderr and "No such file" in r.stderr, r
 
 
-def t_file_that_is_too_long_is_told_how_long_it_may_be():
+def t_file_that_is_too_long_is_reported_with_the_limit():
     code, _, err = check('root = "{root}"\n#' + "x" * (1 << 20))
     assert code == 2 and "check.conf" in err and \
            "too long; expected at most 1048576 bytes" in err, err

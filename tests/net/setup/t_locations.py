@@ -62,7 +62,7 @@ def t_fields_of_a_location_are_the_same_in_every_tier():
     conf.both(FIELDS, test)
 
 
-def t_cookie_is_left_to_the_daemon_where_the_location_says_so():
+def t_cookie_is_left_to_the_daemon_where_the_location_requests_it():
     def test(d):
         os.makedirs(os.path.join(d.root, "app"), exist_ok=True)
         d.write("app/x.txt", b"x")

@@ -90,7 +90,7 @@ def t_sock():
             net.until(lambda: c.get("/a").tier == "sock", "sock does not answer")
 
 
-def t_without_loads_the_user_tier_is_alone_and_probe_says_why():
+def t_without_loads_the_user_tier_is_alone_and_probe_shows_why():
     if can():
         raise ktap.Skip("Linux 6.2 or newer: loads do it")
     assert "lockdown=integrity" in str(reads()), reads()

@@ -237,7 +237,7 @@ def t_what_is_missing_is_named():
     fails(1, ["--listen 203.0.113.9:0: Cannot assign"], *base(listen="203.0.113.9:0"))
 
 
-def t_what_cannot_be_used_is_told_with_its_line():
+def t_what_cannot_be_used_is_reported_with_its_line():
     """What --check does not see, or has no need to: the start does, and names the value's line."""
     path, control = os.path.join(folder, "used.conf"), os.path.join(folder, "c.sock")
     for text, says in (('access-log = "/nonexistent/x"\n',
@@ -609,7 +609,7 @@ def t_without_privilege_it_is_the_same_server():
               prefix=list(daemon.AS_NOBODY))
 
 
-def t_root_on_a_way_that_is_closed_to_the_user_is_told():
+def t_root_on_a_way_that_is_closed_to_the_user_is_reported():
     """It was opened before the privileges went, and cannot be followed."""
     if os.geteuid():
         raise ktap.Skip("not root: cannot become nobody")

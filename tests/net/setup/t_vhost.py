@@ -112,7 +112,7 @@ def t_wildcard_is_the_daemons_and_other_unknown_names_too():
     both(WILD, test)
 
 
-def t_why_tells_what_the_kernel_does_with_the_host():
+def t_why_shows_what_the_kernel_does_with_the_host():
     """For each name, the tier that why names is the one that answers."""
     for text in (TEXT, WILD, 'root = "{root}/b"\n'):
         with Sites(text, wire=True) as d:

@@ -480,7 +480,7 @@ def t_tunnel_through_a_proxy():
         o.wait_end("/")
 
 
-def t_ready_is_not_said_before_the_descriptors_of_all_workers_are_there():
+def t_ready_is_not_written_before_the_descriptors_of_all_workers_are_there():
     """With too few it says so and is not ready; it does not die behind that."""
     served = []
     for limit in (310, 335, 360, 1024):

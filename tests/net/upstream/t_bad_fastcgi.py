@@ -262,7 +262,7 @@ def under_way(name):
     return sum(x["active"] for x in talk.ask(d, "status")["upstreams"] if x["upstream"] == name)
 
 
-def t_a_program_that_says_it_failed_is_not_stored():
+def t_a_program_that_reports_a_failure_is_not_stored():
     p = path()
     f.on(p, out(HEAD + b"half") + fastcgi.end(app=1), answer(HEAD + b"whole"))
     assert ask(d.address, "GET", p).body == b"half"
@@ -497,7 +497,7 @@ def t_error_output_of_a_request_has_a_limit():
     f.on(p, flood((b"much " + b"x" * 494 + b"\n") * 2000))
     assert ask(d.address, "GET", p).body == b"whole"
     cut = int(re.search(r"(\d+) bytes more of error output",
-                        client.says(d, "bytes more of error output", since))[1])
+                        client.logs(d, "bytes more of error output", since))[1])
     told = [x for x in d.lines[since:] if ": much x" in x]
     assert len(told) == (64 << 10) // 499 and len(told) * 499 + cut == 2000 * 499, (len(told), cut)
 

@@ -342,7 +342,7 @@ def t_204_with_a_body_is_502():
         assert r.status == 204 and r.hit == hit, r
 
 
-def t_what_is_longer_than_it_says_is_as_long_as_it_says():
+def t_what_is_longer_than_its_length_is_cut_to_it():
     p, q = path(), path()
     o.on(p, b"HTTP/1.1 200 OK\r\n" + CACHED + b"Content-Length: 4\r\n\r\nbody and more")
     o.on(q, reply(200, b"right"))
@@ -413,7 +413,7 @@ def t_what_a_late_second_response_was_stored_as_goes():
             go.set()
             o.wait_end(q)
             client.until(lambda q=q: ask(d.address, "GET", q).body == b"right", "it is still there")
-            client.says(d, "its body does not match its head" if behind_another else
+            client.logs(d, "its body does not match its head" if behind_another else
                         "sent data without a request")
 
 
@@ -636,7 +636,7 @@ def t_vary_of_countless_names_is_never_matched():
     assert peak < 200 << 10, f"{peak} kB at the most"
 
 
-def t_waiters_of_a_fetch_that_dies_are_told():
+def t_waiters_of_a_fetch_that_dies_are_answered():
     p, go = path(), threading.Event()
 
     def dies(c, r):

@@ -186,7 +186,7 @@ def t_413_before_and_within_a_body():
         assert ask(d.address, "POST", "/", body=b"x" * 102400).body == b"ok"
 
 
-def t_413_as_soon_as_a_chunk_says_how_long_it_is():
+def t_413_as_soon_as_the_size_of_a_chunk_is_known():
     began = head("/", "Transfer-Encoding: chunked") + b"3e8\r\n" + b"x" * 1000 + b"\r\n"
     for options in ((), ("--body-buffer", "off")):
         with buffered("--body-max", "100K", *options) as (d, _):

@@ -135,7 +135,7 @@ def echo(target, *fields, method="GET", **more):
     return json.loads(r.body)
 
 
-def t_php_is_told_of_the_request():
+def t_php_receives_the_request():
     s = echo("/p/echo.php?a=1&b=x%20y", "Cookie: k=v", "Cookie: l=w", "X-Some-Thing: q",
              "Proxy: evil",
              "X_Under: 1", "Accept-Language: de")["server"]
@@ -298,10 +298,10 @@ def t_errors_go_to_the_log():
     seen = len(d.lines)
     r = ask(d.address, "GET", "/p/error.php")
     assert r.status == 200 and r.body == b"still fine", r
-    assert "upstream php: " in client.says(d, "one line", seen)
-    assert "\x1b" not in client.says(d, "another", seen)
+    assert "upstream php: " in client.logs(d, "one line", seen)
+    assert "\x1b" not in client.logs(d, "another", seen)
     assert ask(d.address, "GET", "/p/fatal.php").status == 500
-    client.says(d, "nosuchfunction", seen)
+    client.logs(d, "nosuchfunction", seen)
 
 
 def t_large_answers_arrive_whole():

@@ -54,7 +54,7 @@ def t_a_missing_name_stops_its_location_alone():
             d.hosts("127.0.0.1 missing.test\n")
             client.until(lambda: c.get("/up/").status == 200, "the name is not looked up again")
             assert c.get("/up/").body == b"up" and c.get("/").body == b"page"
-            client.says(d, '"missing.test": it has an address now')
+            client.logs(d, '"missing.test": it has an address now')
             # and so it is at a reload: the rest of a new configuration is taken
             d.write("index.html", b"other")
             d.reconfigure(config("gone.test", o.port))
@@ -77,7 +77,7 @@ def t_a_name_that_moves_is_followed_and_what_is_stored_stays():
             assert r.body == b"o1" and "hit" in r.fields["Cache-Status"], r
             # a resolver that finds nothing takes nothing away
             d.hosts("127.0.0.1 other.test\n")
-            client.says(d, '"moves.test"')
+            client.logs(d, '"moves.test"')
             assert c.get("/up/").body == b"o2"
             assert not any("reloaded" in x for x in d.lines), d.lines
 

@@ -140,7 +140,7 @@ def t_response_head_on_its_way():
         assert r.field(name) is None, (name, r)
 
 
-def t_via_tells_the_version_that_was_received():
+def t_via_has_the_version_that_was_received():
     for minor in (0, 1):
         p = path()
         o.on(p, reply(200, b"x", "Cache-Control: max-age=60").replace(b"/1.1", b"/1.%d" % minor, 1))

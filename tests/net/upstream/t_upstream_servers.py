@@ -498,7 +498,7 @@ def t_draining_lets_the_answer_finish():
                 assert p.process.wait(client.WAIT_S) == 0
 
 
-def t_status_tells_of_servers_and_stock():
+def t_status_shows_servers_and_kept_connections():
     with origin.Origin() as up, proxy(up.url) as p:
         up.on("/", reply(200, b"x" * 1000, "Cache-Control: max-age=60"))
         ask(p.address, "GET", "/")
@@ -530,7 +530,7 @@ def t_stored_responses_take_the_memory_they_count_for():
         assert took < 2 * counted, (took, counted)
 
 
-def t_tool_tells_of_servers_and_stock():
+def t_tool_shows_servers_and_kept_connections():
     with origin.Origin() as up, proxy(up.url) as p:
         up.on("/", reply(200, b"x" * 1000, "Cache-Control: max-age=60"))
         ask(p.address, "GET", "/")

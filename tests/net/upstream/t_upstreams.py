@@ -45,7 +45,7 @@ def status(d):
                                      timeout=client.WAIT_S).stdout)
 
 
-def t_a_trusted_proxy_says_what_the_client_spoke():
+def t_a_trusted_proxy_names_the_scheme_of_the_client():
     """No other client is trusted: neither by the upstream, nor for a Vary."""
     claims = ("X-Forwarded-Proto: https", "X-Forwarded-Host: outer", "X-Forwarded-For: 192.0.2.1",
               "Forwarded: for=192.0.2.1")

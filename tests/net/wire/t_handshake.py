@@ -267,7 +267,7 @@ def longest(c, request, tier):
     return most + (12 if c.ts else 0)
 
 
-def t_segments_are_as_long_as_the_client_says():
+def t_segments_are_as_long_as_the_client_permits():
     """By wire, and by the socket that is made late. With timestamps whatever it says is kept."""
     for family, ts in itertools.product((4, 6), (True, False)):
         for mss in MSS_TS if ts else MSS_STEPS[family]:
@@ -282,7 +282,7 @@ def t_segments_are_as_long_as_the_client_says():
             c.drop()
 
 
-def t_no_segment_is_longer_than_the_client_says():
+def t_no_segment_is_longer_than_the_client_permits():
     """Between the steps, without timestamps: the next shorter."""
     for family, mss in ((4, 1459), (4, 1401), (4, 600), (6, 1439), (6, 1300)):
         c = opened(family, mss=mss, ts=False)

@@ -261,7 +261,7 @@ def t_address_that_changes_is_followed():
         n.server.run("ip", "link", "set", "tbg0", "address", was)
 
 
-def t_why_and_the_ready_line_tell():
+def t_why_and_the_ready_line_show_xdp():
     target, _ = proven(n.links[0].server4)
     why = next(i for i in talk.ask(d, "why", target)["interfaces"] if i["name"] == "tbg0")
     assert why["xdp"] == "on" and why["xdp_may"], why
