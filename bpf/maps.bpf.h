@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The maps that both kernel tiers use. Each comment says: key and value, the
+ * The maps that both kernel tiers use. Each comment names: key and value, the
  * only writer, what happens when the map is full. The daemon sets sizes marked
  * "plan" before it loads the programs. Maps of one tier alone are in its own
  * maps.bpf.h. If both tiers are loaded, they share these.

@@ -41,7 +41,7 @@ static inline bool tbg_version_parse(const char *text, struct tbg_version *ret)
 	return true;
 }
 
-/* Debian says the upstream version in uname -v alone. */
+/* Debian has the upstream version in uname -v alone. */
 static inline bool tbg_version_running(struct tbg_version *ret)
 {
 	struct utsname u;

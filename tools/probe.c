@@ -339,7 +339,7 @@ static void try_helper(const char *arg, struct result *r)
 		return;
 	}
 	type = prog_type(arg, slash - arg);
-	fd = prog_load(type);	/* the call below cannot tell EPERM */
+	fd = prog_load(type);	/* the call below cannot distinguish EPERM */
 	if (fd < 0) {
 		absent(r, -fd);
 		return;

@@ -47,7 +47,7 @@ class Boot:
     """The result of one boot. faults is empty if and only if it passed.
 
     stillborn: it ended before the first test, or no test failed but the emulator had a
-    fault of its own; the boot says nothing about the tests. mute: it never answered.
+    fault of its own; the boot shows nothing about the tests. mute: it never answered.
     """
 
     def __init__(self) -> None:

@@ -99,7 +99,7 @@ struct tbg_tcb {
 	__u32 answers;		/* requests that wire has answered */
 	__u16 win;		/* raw window field that we advertise, network order */
 	__u16 mss;		/* payload bytes per segment, options deducted */
-	__u16 peer_mss;		/* as the client's SYN says */
+	__u16 peer_mss;		/* of the client's SYN */
 	__u16 resent;		/* segments retransmitted since repeat_ms; or TBG_FRESH */
 	__u8 wscale;		/* shift of the client's window field, << 4: of ours */
 	__u8 flags;

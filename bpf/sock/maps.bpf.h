@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Maps of sock alone. Each comment says: key and value, the only writer,
+ * Maps of sock alone. Each comment names: key and value, the only writer,
  * what happens when the map is full. The daemon sets sizes marked "plan"
  * before loading.
  */

@@ -3,7 +3,7 @@
  * TC ingress: a segment to one of our ports is either answered here or passed
  * to the stack, translated to the socket's numbers. tbg_ingress parses it and
  * updates the flow; tbg_answer, after a tail call that ends with the daemon,
- * replies. Neither may drop a segment that tells the socket something.
+ * replies. Neither may drop a segment that is news to the socket.
  */
 #include <linux/if_packet.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The maps of flows with a socket. Each comment says: key and value, the only
+ * The maps of flows with a socket. Each comment names: key and value, the only
  * writer, what happens when the map is full. The daemon sets sizes marked "plan"
  * before loading.
  */

@@ -216,7 +216,7 @@ __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 }
 
 #if TBG_MAY_CLOSE
-/* Adds the Connection line that says whether the connection stays open. r->part is set. */
+/* Adds the Connection line that shows whether the connection stays open. r->part is set. */
 static __always_inline void tbg_reply_persist(struct tbg_reply *r, const struct tbg_blob *b,
 					      enum tbg_persist persist)
 {

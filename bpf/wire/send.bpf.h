@@ -52,7 +52,7 @@ static __always_inline bool tbg_is_local(struct __sk_buff *skb)
  * Returns whether the client may be on this machine and its window holds neither two
  * segments nor TBG_TIGHT bytes. The window opens by the truesize of received skbs, and
  * wire's take more than those of a socket: the next segment of a socket would wait for
- * a timer. With XDP on the interface, nothing tells where the client is.
+ * a timer. With XDP on the interface, nothing shows where the client is.
  */
 static __always_inline bool tbg_is_tight(struct __sk_buff *skb,
 					 const struct tbg_line *f,

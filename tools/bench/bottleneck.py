@@ -2,7 +2,7 @@
 """What limits a figure: the server, the client, the network, or nothing visible.
 
 Pure functions over measured values. A throughput that the server does not limit is
-refused, since it says nothing about the server. If twice the clients get no more, the
+refused, since it shows nothing about the server. If twice the clients get no more, the
 limit may still be a network between them; only the server's own CPUs can show that
 it is the server. Processor time per request needs no such check, since it counts only
 the work of the server.

@@ -60,7 +60,7 @@ bool tbg_conn_is_closing(struct tbg_worker *w, struct tbg_conn *c);
 void tbg_conn_finish(struct tbg_worker *w, struct tbg_conn *c);
 /* Nothing is in progress: closes the connection as soon as nothing is left to send. */
 void tbg_conn_end(struct tbg_worker *w, struct tbg_conn *c);
-/* After answers: sends them, and ends the connection if one of them said so. */
+/* After answers: sends them, and ends the connection if one of them has Connection: close. */
 void tbg_conn_settle(struct tbg_worker *w, struct tbg_conn *c);
 /* After all possible input is parsed: sends, frees memory, closes, or continues to receive. */
 void tbg_conn_after(struct tbg_worker *w, struct tbg_conn *c);
@@ -193,7 +193,7 @@ uint64_t tbg_conn_rate_take(struct tbg_worker *w, struct tbg_conn *c);
 /* Retry-After for limits on connections and heads, which may end at any time. */
 #define TBG_ASK_AGAIN_NS 1000000000
 /*
- * Refuses the len bytes at b as --deny-answer says. wait_ns: until the client may ask
+ * Refuses the len bytes at b as --deny-answer requires. wait_ns: until the client may ask
  * again; 0: unknown. Returns false if no more input may be parsed.
  */
 bool tbg_conn_client_refuse(struct tbg_worker *w, struct tbg_conn *c, enum tbg_refusal by,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Refuses settings without effect: those that nothing in their scope uses. Each row
- * of the table says what it needs. An outer scope may set what only some of its
+ * of the table names what it needs. An outer scope may set what only some of its
  * inner scopes use. Called after all of a scope was made.
  */
 #include "config/build.h"

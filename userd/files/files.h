@@ -124,7 +124,7 @@ struct tbg_file_version {
 
 /*
  * Whether bytes of a file that is being sent have been overwritten, as far as its times
- * tell. A file that has grown and has the same bytes at the mark, or no mark, was
+ * show. A file that has grown and has the same bytes at the mark, or no mark, was
  * appended to. A new ctime with the old mtime is either a visible change of links, mode,
  * owner or name, or a writer that has reset the mtime. The mark is set before the first
  * byte is sent.

@@ -39,7 +39,7 @@ void tbg_watch_lease(struct tbg_watch *w, const char *name,
  * The same without a watch of the file itself, for a file that may turn out not to be
  * stored. False: its folder is not watched, and tbg_watch_lease() is needed. If the file
  * is stored, the caller calls tbg_watch_file() and then checks that the file is still the
- * version that was opened. This does not work if its times cannot tell
+ * version that was opened. This does not work if its times cannot show that
  * (tbg_version_recent()).
  */
 bool tbg_watch_look(struct tbg_watch *w, const char *name, struct tbg_lease *ret);

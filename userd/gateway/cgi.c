@@ -150,7 +150,7 @@ static void program_free(struct program *p)
 	free(p);
 }
 
-/* The request is over: tells the keeper to end the program, and waits for its report. */
+/* The request is over: requests the keeper to end the program, and waits for its report. */
 static void on_gone(struct tbg_gateway_request *v)
 {
 	struct program *p = v->own;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Workers are forked, and become what the command says before they load or run
+ * Workers are forked, and become what the command requires before they load or run
  * anything: another user, another root. One that dies is replaced, the sooner
  * the longer it has lived. Processes that a dead worker leaves become children
  * of this process, and are killed, too.

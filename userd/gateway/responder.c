@@ -284,7 +284,7 @@ void tbg_gateway_request_last_words(const struct tbg_gateway_request *v, unsigne
 	at += 2 * TBG_FCGI_RECORD_HEADER + TBG_FCGI_RECORD_BODY;
 	iov[1].iov_len = at - b;
 	if (sendmsg(v->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		return;			/* nobody to tell */
+		return;			/* nobody to notify */
 }
 
 /* --- in ------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A module or programs without toboggand, for any web server that speaks
- * FastCGI: what the command line says, as the command that the daemon would have
+ * FastCGI: what the command line gives, as the command that the daemon would have
  * sent. Called by main.c.
  */
 #ifndef TBG_USERD_GATEWAY_STANDALONE_H

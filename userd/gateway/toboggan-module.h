@@ -69,7 +69,7 @@ struct tbg_module {
 
 	/* A request has come; its body may not have. */
 	void (*request)(struct tbg_request *r, void *state);
-	/* tbg_request_read() has said -EAGAIN, and would not any more. */
+	/* tbg_request_read() has returned -EAGAIN, and would not any more. */
 	void (*readable)(struct tbg_request *r, void *state);
 	/* tbg_response_send() has taken less than all, and would take more. */
 	void (*writable)(struct tbg_request *r, void *state);

@@ -472,7 +472,7 @@ static bool lifetime_of_its_own(const struct tbg_response_directives *t)
 
 /*
  * Whether stale use is forbidden (4.2.4), or there is no explicit lifetime, not even 0:
- * then the origin has not said that it is for others.
+ * then the origin has not permitted it for others.
  */
 static bool never_stale(const struct tbg_response_directives *t)
 {
@@ -515,7 +515,7 @@ bool tbg_response_directives_storable(const struct tbg_response_directives *t,
 		return false;
 	if (cc->private_)
 		return false;
-	/* the cookie may be personal; an explicit lifetime says that it is not */
+	/* the cookie may be personal; an explicit lifetime shows that it is not */
 	if (t->set_cookie && !(w->store_cookies && lifetime_of_its_own(t)))
 		return false;
 	/* 3.5 */

@@ -37,7 +37,7 @@ struct tbg_cc {
  */
 bool tbg_cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields);
 
-/* What a request says to a cache. */
+/* The directives of a request. */
 struct tbg_request_directives {
 	struct tbg_cc cc;
 	bool get, head;
@@ -59,7 +59,7 @@ struct tbg_request_directives {
 void tbg_request_directives_read(struct tbg_request_directives *w, unsigned int method,
 				 const struct tbg_fields *fields);
 
-/* What a stored or storable response says to a cache. */
+/* The directives of a stored or storable response. */
 struct tbg_response_directives {
 	struct tbg_cc cc;
 	uint16_t status;
@@ -87,7 +87,7 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 
 /*
  * Adapts it to the request that was answered: the answer to a request with cookies may
- * be personal, so it has a lifetime only if the origin says so, at least by "public".
+ * be personal, so it has a lifetime only if the origin permits it, at least by "public".
  * The same holds for all answers unless the location allows a heuristic lifetime.
  */
 void tbg_response_directives_of(struct tbg_response_directives *t,

@@ -20,7 +20,7 @@ struct candidate {
 };
 
 /* dispatch.c */
-/* Makes a response that says that the cache did not have it. */
+/* Makes a response that reports a miss of the cache. */
 void tbg_answer_looked(const struct tbg_ask *ask, struct tbg_answer *ret, unsigned int status);
 void tbg_answer_redirect(const struct tbg_ask *ask, struct tbg_answer *ret);
 /* Replaces the prepared response by a status and its text. */

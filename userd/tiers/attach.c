@@ -506,7 +506,7 @@ static void left_free(struct tbg_left *l)
 }
 
 /*
- * Adds the program with this id, attached as `there` says, if its daemon is dead; NULL:
+ * Adds the program with this id, attached as `there` describes, if its daemon is dead; NULL:
  * it is not.
  */
 static struct tbg_left *left_add(struct tbg_left_list *list, const struct tbg_attachment *there,

@@ -166,7 +166,7 @@ int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p)
 	return 0;
 }
 
-/* --- what the configuration says ------------------------------------------- */
+/* --- the rules of the configuration ---------------------------------------- */
 
 /*
  * Collects entries that are processed after the walk, since the tree must not change

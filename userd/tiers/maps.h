@@ -68,7 +68,7 @@ void tbg_map_munmap(struct tbg_mapping *m);
 /* Sums the per-CPU counters. */
 int tbg_maps_stats(const struct tbg_maps *m, struct tbg_stats *ret);
 
-/* Tells BPF our listeners, TBG_LISTENER_MAX at most: wire answers no others. */
+/* Passes our listeners to BPF, TBG_LISTENER_MAX at most: wire answers no others. */
 void tbg_maps_listen(const struct tbg_maps *m, const struct sockaddr_storage *listeners,
 		     unsigned int nr);
 

@@ -96,7 +96,7 @@ void tbg_tcbs_crowd(struct tbg_tcbs *t, uint32_t *knob, unsigned int most, unsig
 /* Number of this client's connections of wire; t NULL: none. Any thread. */
 unsigned int tbg_tcbs_crowd_of(const struct tbg_tcbs *t, const struct tbg_prefix *client);
 /*
- * Tells BPF how many connections of a client have a socket. One thread at a time for a
+ * Passes the number of a client's connections with a socket to BPF. One thread at a time for a
  * client.
  */
 void tbg_tcbs_crowd_holds(void *tcbs, const struct tbg_prefix *client, unsigned int nr);

@@ -37,7 +37,7 @@
 #define TICKS_PER_SWEEP	8		/* every connection once a second */
 #define DRAIN_BYTES	(48u << 10)	/* taken within drain-still: progress of a client */
 #define END_NS		500000000ull	/* time for the last operations of connections */
-/* Time for the next request of a busy client, whose answer says close. */
+/* Time for the next request of a busy client, which is answered with Connection: close. */
 #define DRAIN_IDLE_NS	300000000ull
 
 int tbg_worker_open(struct tbg_worker *w)

@@ -3,7 +3,7 @@
  * The smallest module that does something: greets by name, from the query
  * (/hello?name=Ada) or from a cookie, and remembers the name in a cookie. An
  * answer without a name is the same for all, and cached for as long as the
- * module's first argument says.
+ * module's first argument gives.
  */
 #include <stdio.h>
 #include <stdlib.h>
