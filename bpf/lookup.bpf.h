@@ -56,7 +56,7 @@ static __always_inline struct tbg_blob *tbg_blob_get(__u32 id)
  * claimed, because a claimed exchange must be sent.
  */
 static __always_inline bool tbg_part_fits(__u32 class, __u32 id,
-					  const struct tbg_part *part)
+					  const struct tbg_blob_part *part)
 {
 	__u32 room = 0;
 

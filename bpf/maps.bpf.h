@@ -184,7 +184,7 @@ struct tbg_reply {
 	__u8 persist;			/* enum tbg_persist: which line that is */
 	__u8 turned;			/* the Ethernet addresses are those of the way out */
 	__u8 summed;			/* enum tbg_summed, once a header was written */
-	struct tbg_part part;
+	struct tbg_blob_part part;
 };
 
 #define TBG_HEADS_MAX 100	/* bytes of IPv6's header, and TCP's with all its options */

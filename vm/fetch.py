@@ -98,9 +98,10 @@ def mirrors() -> tuple:
 class Apt:
     """apt with a state of its own; the mirror's names stay in build/."""
 
-    def __init__(self, build: str, arch: str = "amd64", say: Callable[[str], None] = lambda _: None,
+    def __init__(self, build: str, arch: str = "amd64",
+                 notify: Callable[[str], None] = lambda _: None,
                  purpose: str = "") -> None:
-        self.arch, self.say = arch, say
+        self.arch, self.notify = arch, notify
         words = ["apt", *([] if arch == "amd64" else [arch]), *([purpose] if purpose else [])]
         # builds that share build/vm use the same name for it in what is kept
         self.dir = os.path.join(os.path.realpath(os.path.join(build, "vm")), "-".join(words))
@@ -151,7 +152,7 @@ class Apt:
                 if f.read() == asked:
                     return
         self.configure(suites)
-        self.say(f"asking the mirror for its index ({', '.join(suites)})")
+        self.notify(f"asking the mirror for its index ({', '.join(suites)})")
         with self.shown("the index", os.path.join(self.dir, "lists"), 0):
             output("index", ["apt-get", "-qq", "update"], env=self.env)
         self.write("updated", asked)
@@ -218,11 +219,11 @@ class Apt:
         """Prints a line at the start, and one every five seconds. size: 0 if not known."""
         whole = f"{size / 1e6:.0f} MB" if size >= 5e5 else f"{size / 1e3:.0f} kB"
         if size:
-            self.say(f"downloading {what}, {whole}")
+            self.notify(f"downloading {what}, {whole}")
         while not done.wait(PROGRESS_S):
             have = size_in(folder)
-            self.say(f"downloading {what}, {have / 1e6:.0f} " +
-                     (f"of {whole} ({have / size:.0%})" if size else "MB so far"))
+            self.notify(f"downloading {what}, {have / 1e6:.0f} " +
+                        (f"of {whole} ({have / size:.0%})" if size else "MB so far"))
 
 
 def size_in(folder: str) -> int:
@@ -352,7 +353,7 @@ def fetch_one(apt: Apt, name: str, build: str) -> str:
         dest = folder_of(build, image, version)
         if origin(dest) != f"{image} {version}":
             debs = [apt.download(*part) for part in parts]
-            apt.say(f"unpacking {image} {version}")
+            apt.notify(f"unpacking {image} {version}")
             unpack(debs, f"{image} {version}", dest)
             for deb in debs:
                 os.unlink(deb)
@@ -382,7 +383,7 @@ def prune(build: str) -> None:
             shutil.rmtree(folder)
 
 
-def fetch(names: list[str], build: str, say: Callable[[str], None], refresh: bool = False,
+def fetch(names: list[str], build: str, notify: Callable[[str], None], refresh: bool = False,
           offline: bool = False) -> dict:
     """{name: Kernel}; falls back, with a message, on kernels that an earlier run unpacked.
 
@@ -394,9 +395,9 @@ def fetch(names: list[str], build: str, say: Callable[[str], None], refresh: boo
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another run is fetching: waiting for it")
+            notify("another run is fetching: waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        folders = fetch_alone(names, build, say, refresh, offline)
+        folders = fetch_alone(names, build, notify, refresh, offline)
         for folder in folders.values():
             fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
     return {name: unpacked(name, folder) for name, folder in folders.items()}
@@ -409,14 +410,14 @@ def unpacked(name: str, folder: str) -> kernel.Kernel:
                              os.path.join(folder, "modules"), origin(folder))
 
 
-def fetch_alone(names: list[str], build: str, say: Callable[[str], None], refresh: bool,
+def fetch_alone(names: list[str], build: str, notify: Callable[[str], None], refresh: bool,
                 offline: bool) -> dict[str, str]:
     lines = table()
     ret, apts = {}, {}
     for name in names:
         arch = lines[name].arch
         if arch not in apts:
-            apts[arch] = updated(Apt(build, arch, say), refresh, offline)
+            apts[arch] = updated(Apt(build, arch, notify), refresh, offline)
         apt, why = apts[arch]
         if not why:
             try:
@@ -429,7 +430,7 @@ def fetch_alone(names: list[str], build: str, say: Callable[[str], None], refres
         if not package or not lines[name].pattern.fullmatch(package.split()[0]):
             raise FetchError(f"{name}: {why}, and no earlier run has left such a kernel in "
                              f"{name_link(build, name)}")
-        say(f"{name}: {why}; using the cached {package}")
+        notify(f"{name}: {why}; using the cached {package}")
         ret[name] = cached
     if not any(why for _, why in apts.values()):
         prune(build)
@@ -441,10 +442,10 @@ def suites_of(arch: str) -> list:
     return sorted({s for line in table().values() if line.arch == arch for s in line.suites})
 
 
-def chosen(name: str, build: str, say: Callable[[str], None]) -> tuple[Apt, list]:
+def chosen(name: str, build: str, notify: Callable[[str], None]) -> tuple[Apt, list]:
     """(Apt, [(package, version, size)]) for the line of vm/kernels called name."""
     line = table()[name]
-    apt = Apt(build, line.arch, say)
+    apt = Apt(build, line.arch, notify)
     apt.update(suites_of(line.arch), False)
     return apt, choose(apt.stanzas(line.suites), line.pattern)
 

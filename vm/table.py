@@ -31,7 +31,7 @@ def git(*words: str) -> str:
     return res.stdout.strip()
 
 
-def build_revision(rev: str, build: str, say: Callable[[str], None]) -> tuple[str, str]:
+def build_revision(rev: str, build: str, notify: Callable[[str], None]) -> tuple[str, str]:
     """(commit, its build folder): the products of rev, built once."""
     try:
         commit = git("rev-parse", "--verify", "--end-of-options", f"{rev}^{{commit}}")[:12]
@@ -42,7 +42,7 @@ def build_revision(rev: str, build: str, say: Callable[[str], None]) -> tuple[st
     done = os.path.join(tree, "build", "built")
     if not os.path.exists(done):
         os.makedirs(tree, exist_ok=True)
-        say(f"building {rev} ({commit}) in {tree}")
+        notify(f"building {rev} ({commit}) in {tree}")
         with open(f"{tree}.log", "wb") as log:
             for command in (f"git -C {shlex.quote(kernel.REPO)} archive {commit} | tar -x",
                             f"make -j{os.cpu_count()} O={shlex.quote(tree)}/build all"):

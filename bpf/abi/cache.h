@@ -155,7 +155,7 @@ __u64 tbg_host_seal(const struct tbg_key *key, __u32 vhost)
  * four letters "wire" in Cache-Status; other tiers overwrite them in their copy. Both
  * offsets count from off.
  */
-struct tbg_part {
+struct tbg_blob_part {
 	__u32 off;
 	__u32 len;
 	__u16 csum;
@@ -174,7 +174,7 @@ struct tbg_blob {
 	__u32 gen;		/* generation of the slot; never 0 when in use */
 	__u8 age_len;		/* digits of Age, up to TBG_AGE_MAX; 0: a Date */
 	__u8 pad[3];
-	struct tbg_part part[TBG_PART_NR];
+	struct tbg_blob_part part[TBG_PART_NR];
 	__u64 key0;		/* h[0] of the key that the slot was filled for */
 	__u8 data[];
 };
@@ -216,7 +216,7 @@ __u32 tbg_blob_timed(const struct tbg_blob *blob)
 #define TBG_ENTRY_LISTED 0x8	/* its location has allow or deny lists: passed up */
 #define TBG_ENTRY_CLAIMS 0x4	/* requests that name another scheme or host are passed up */
 
-_Static_assert(sizeof(struct tbg_part) == 16, "abi");
+_Static_assert(sizeof(struct tbg_blob_part) == 16, "abi");
 _Static_assert(sizeof(struct tbg_blob) == 64, "abi");
 _Static_assert(sizeof(struct tbg_entry) == 88 + TBG_PATH_MAX, "abi");
 

@@ -13,7 +13,7 @@
  * Whether it is a test run of the daemon: only such a packet has no ingress
  * interface. The cb of received packets may hold anything.
  */
-static __always_inline bool tbg_is_asked(struct __sk_buff *skb)
+static __always_inline bool tbg_is_lookup(struct __sk_buff *skb)
 {
 	return !skb->ingress_ifindex && skb->cb[0] == TBG_ASK_WHY;
 }

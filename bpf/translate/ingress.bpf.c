@@ -638,7 +638,7 @@ int tbg_answer(struct __sk_buff *skb)
 
 	if (!s || !knob)
 		return TBG_PASS;
-	if (tbg_is_asked(skb))
+	if (tbg_is_lookup(skb))
 		return TBG_ASKED | tbg_ask(skb, knob);
 	f = bpf_map_lookup_elem(&tbg_flows, &s->pkt.key);
 	if (!f) {

@@ -220,7 +220,7 @@ __attribute__((noinline)) int tbg_blob_sum(__u32 blob, __u32 at)
 static __always_inline void tbg_reply_persist(struct tbg_reply *r, const struct tbg_blob *b,
 					      enum tbg_persist persist)
 {
-	const struct tbg_part *head = r->part_id == TBG_PART_GET ?
+	const struct tbg_blob_part *head = r->part_id == TBG_PART_GET ?
 				      &b->part[TBG_PART_HEAD] : &r->part;
 
 	r->persist = persist;

@@ -198,12 +198,12 @@ static void blob_sums(struct tbg_blob *b, uint32_t bytes, uint32_t data_len)
 static void entry_put(struct tbg_entry *e, struct tbg_blob *b, uint32_t bytes,
 		      const char *text)
 {
-	const struct tbg_part *last = &b->part[TBG_PART_304];
+	const struct tbg_blob_part *last = &b->part[TBG_PART_304];
 	struct tbg_path padded = {};
 	struct tbg_key key;
 
 	for (int i = 0; i < TBG_PART_NR; i++) {
-		struct tbg_part *p = &b->part[i];
+		struct tbg_blob_part *p = &b->part[i];
 
 		memset(b->data + p->off + p->date_off, 0, tbg_blob_timed(b));
 		p->csum = tbg_csum_bytes(b->data + p->off, p->len);
@@ -248,9 +248,9 @@ static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
 		d[head + i] = i * 7 + i / 251;
 	nm = sprintf(d + head + body, "HTTP/1.1 304 Not Modified\r\nDate: %29s\r\n\r\n", "");
 	b->age_len = 0;
-	b->part[TBG_PART_GET] = (struct tbg_part){ 0, head + body, 0, 23, 0, 200 };
-	b->part[TBG_PART_HEAD] = (struct tbg_part){ 0, head, 0, 23, 0, 200 };
-	b->part[TBG_PART_304] = (struct tbg_part){ head + body, nm, 0, 33, 0, 304 };
+	b->part[TBG_PART_GET] = (struct tbg_blob_part){ 0, head + body, 0, 23, 0, 200 };
+	b->part[TBG_PART_HEAD] = (struct tbg_blob_part){ 0, head, 0, 23, 0, 200 };
+	b->part[TBG_PART_304] = (struct tbg_blob_part){ head + body, nm, 0, 33, 0, 304 };
 	entry_put(&e, b, bytes, path);
 }
 
@@ -281,9 +281,9 @@ static void publish_aged(const char *uri, uint32_t slot, uint32_t gen,
 		     "Cache-Status: toboggan; hit; detail=wire\r\n\r\n",
 		     date, &nat, age_len, 0);
 	b->age_len = age_len;
-	b->part[TBG_PART_GET] = (struct tbg_part){ 0, head + 100, 0, at, 0, 200 };
-	b->part[TBG_PART_HEAD] = (struct tbg_part){ 0, head, 0, at, 0, 200 };
-	b->part[TBG_PART_304] = (struct tbg_part){ head + 100, nm, 0, nat, 0, 304 };
+	b->part[TBG_PART_GET] = (struct tbg_blob_part){ 0, head + 100, 0, at, 0, 200 };
+	b->part[TBG_PART_HEAD] = (struct tbg_blob_part){ 0, head, 0, at, 0, 200 };
+	b->part[TBG_PART_304] = (struct tbg_blob_part){ head + 100, nm, 0, nat, 0, 304 };
 	entry_put(&e, b, 2048, uri);
 }
 

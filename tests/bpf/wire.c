@@ -369,7 +369,7 @@ KTAP_TEST(t_uri_is_host_path_and_query)
 KTAP_TEST(t_part_outside_its_blob_passes)
 {
 	NEED_BPF();
-	struct tbg_part *part = ((struct tbg_blob *)(blobs_2k + 7 * 2048))->part;
+	struct tbg_blob_part *part = ((struct tbg_blob *)(blobs_2k + 7 * 2048))->part;
 	struct peer p = peer_new(false, true);
 	publish("/p", 7, 30, 'p', 10);
 	part[TBG_PART_304].off = 2048 - 64 - TBG_304_ROOM + 1;

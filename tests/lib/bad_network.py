@@ -246,10 +246,10 @@ class Caller(talk.Connection):
         if not self.s:
             self.renew()
         if self.connected:
-            self.say()
+            self.send()
         return True
 
-    def say(self) -> None:
+    def send(self) -> None:
         for text in self.texts:
             assert self.s.send(text) == len(text)
 
@@ -259,7 +259,7 @@ class Caller(talk.Connection):
             why = self.s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             assert not why, f"connect: {os.strerror(why)}"
             self.connected, self.heard_s = True, time.monotonic()
-            self.say()
+            self.send()
             return False
         data = self.s.recv(1 << 18)
         assert data, f"closed, {self.wants} to come, {self.got[:200]!r} of it here"

@@ -181,7 +181,7 @@ void tbg_upstream_conn_listen(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	tbg_upstream_conn_recv(w, o, o->head, TBG_RESPONSE_HEAD_MAX);
 }
 
-bool tbg_upstream_conn_asked(const struct tbg_upstream_conn *o)
+bool tbg_upstream_conn_acknowledged(const struct tbg_upstream_conn *o)
 {
 	return true;
 }
@@ -225,7 +225,7 @@ void tbg_upstream_conn_stored(struct tbg_upstream_conn *o, const struct tbg_uri 
 {
 }
 
-void tbg_upstream_conn_unasked(struct tbg_worker *w, struct tbg_upstream_conn *o, size_t len)
+void tbg_upstream_conn_unsolicited(struct tbg_worker *w, struct tbg_upstream_conn *o, size_t len)
 {
 }
 

@@ -170,14 +170,14 @@ static int open_draft(struct tbg_cache *c, uint32_t nr, const char *name,
 	for (uint32_t i = 0; i < body; i++)
 		d->blob->data[HEAD_LEN + 8 + i] = byte_of(nr, version, i);
 	memcpy(d->blob->data + HEAD_LEN + 8 + body, head, HEAD_LEN);
-	d->blob->part[TBG_PART_GET] = (struct tbg_part){
+	d->blob->part[TBG_PART_GET] = (struct tbg_blob_part){
 		.off = 0, .len = HEAD_LEN + 8 + body, .date_off = DATE_OFF,
 		.status = 200,
 	};
-	d->blob->part[TBG_PART_HEAD] = (struct tbg_part){
+	d->blob->part[TBG_PART_HEAD] = (struct tbg_blob_part){
 		.off = 0, .len = HEAD_LEN, .date_off = DATE_OFF, .status = 200,
 	};
-	d->blob->part[TBG_PART_304] = (struct tbg_part){
+	d->blob->part[TBG_PART_304] = (struct tbg_blob_part){
 		.off = HEAD_LEN + 8 + body, .len = HEAD_LEN,
 		.date_off = DATE_OFF, .status = 304,
 	};

@@ -506,7 +506,7 @@ def apt_that_waits(does, until):
             said.append(text)
             if until in text:
                 write(f"{build}/go", "")
-        apt = fetch.Apt(build, say=seen)
+        apt = fetch.Apt(build, notify=seen)
         apt.env["PATH"] = f"{build}:{os.environ['PATH']}"
         fetch.PROGRESS_S = 0.05
         os.chmod(write(f"{build}/apt-get", f"#!/bin/sh\n{does.format(dir=apt.dir)}\n"

@@ -102,7 +102,7 @@ KTAP_TEST(t_published_object_is_found_in_both_tiers)
 }
 
 /* RFC 1071 literally, on a copy with zeros in place of Date. */
-static uint16_t plain_sum(const struct tbg_blob *b, const struct tbg_part *p)
+static uint16_t plain_sum(const struct tbg_blob *b, const struct tbg_blob_part *p)
 {
 	uint8_t copy[70000] = { 0 };
 	uint32_t sum = 0;
@@ -130,7 +130,7 @@ KTAP_TEST(t_checksums_leave_out_the_date_at_any_offset)
 
 		KTAP_CHECK(!open_draft(c, 1, NULL, i, body, &d));
 		for (int p = 0; p < TBG_PART_NR; p++) {
-			struct tbg_part *part = &d.blob->part[p];
+			struct tbg_blob_part *part = &d.blob->part[p];
 
 			/* one Date, which all of them contain */
 			part->off = mix(i * 3) % (total - 40);
@@ -154,7 +154,7 @@ KTAP_TEST(t_partial_sums_are_of_all_that_is_before_them)
 
 	for (uint32_t body = 0; body < 66000; body = body * 5 / 4 + 1) {
 		struct tbg_object *o = publish(c, 1, NULL, 1, body);
-		const struct tbg_part *last;
+		const struct tbg_blob_part *last;
 		uint16_t *sums;
 
 		KTAP_CHECK(o);

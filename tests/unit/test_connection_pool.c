@@ -417,7 +417,7 @@ KTAP_TEST(t_requests_go_out_once_what_has_come_is_looked_at)
 	KTAP_EQ(recv(it.peer, got, sizeof(got), 0), 5);
 	KTAP_CHECK(!memcmp(got, "GET /", 5));
 	KTAP_EQ(it.sent, 5);
-	KTAP_CHECK(o->sent && tbg_upstream_conn_asked(o));
+	KTAP_CHECK(o->sent && tbg_upstream_conn_acknowledged(o));
 	/* a cancelled send is not performed */
 	tbg_upstream_conn_send(&it.w, o, 1);
 	KTAP_CHECK(tbg_upstream_conn_unsend(&it.w, o));

@@ -16,7 +16,7 @@ import fileset as files
 from option_types import not_negative, positives, whole
 from engine import Check, wrong_answers
 from loads import Ours
-from messages import Problem, Usage, say
+from messages import Problem, Usage, notify
 from fileset import LARGE, SMALL
 from experiment import CPU, Experiment, LATENCIES, Point, able_to_compute, most, one_file
 
@@ -215,7 +215,7 @@ class Sessions(Experiment):
         left = sum(len(burst) for session in self.sessions for burst in session)
         self.notes.append(f"left out {nr - left} of {nr} requests, for {len(bad)} URIs that cannot "
                           f"be files of the lab's site, such as {min(bad)}")
-        say(f"  {self.notes[-1]}")
+        notify(f"  {self.notes[-1]}")
         if not self.sessions:
             raise Problem("no request in the sessions that the lab can answer")
 

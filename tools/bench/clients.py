@@ -15,7 +15,7 @@ from option_types import wholes
 from engine import Check
 from loads import Ours, Wrk
 from meters import first
-from messages import Problem, Usage, say
+from messages import Problem, Usage, notify
 from units import human
 from servers import Toboggan
 from fileset import SMALL
@@ -200,12 +200,12 @@ class Objects(Experiment):
         walk = Ours(32, list=list_file(run, f"objects{point.x}", lambda: point.files), once=True)
         stored = before = -1
         for _ in range(6):
-            say(f"  {server.name}: each of {point.label} objects once, 10 minutes at most")
+            notify(f"  {server.name}: each of {point.label} objects once, 10 minutes at most")
             loads.run(run.lab, walk, server, 600)
             if not isinstance(server, Toboggan):
                 return
             stored = server.stored()
-            say(f"  {server.name}: {stored:,} of {point.label} are stored")
+            notify(f"  {server.name}: {stored:,} of {point.label} are stored")
             if stored >= point.x or stored == before:
                 break
             before = stored

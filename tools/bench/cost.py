@@ -32,7 +32,7 @@ from engine import VERIFY_NR, Check, wrong_text
 from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
                     ran_s, resident)
-from messages import Problem, say
+from messages import Problem, notify
 from servers import ALL_BY_WIRE, BUILD, PORT, Bare, Nginx, Origin, Reflector, Toboggan
 from servers import binary, fetch, part, settle
 
@@ -390,13 +390,13 @@ class Bench:
         for attempt in range(6):
             client(self.lab, scenario.argv(server, 8, walk=True, connections=32, objects=nr), 8)
             stored = server.stored()
-            say(f"publish {server.name}: {stored} of {nr} objects")
+            notify(f"publish {server.name}: {stored} of {nr} objects")
             if stored >= nr:
                 return
         raise Problem(f"{server.name}: only {stored} of {nr} objects published")
 
     def fail(self, scenario: Any, server: Any, problem: Problem) -> None:
-        say(f"  cannot measure {scenario.name}, {server.name}: {problem}")
+        notify(f"  cannot measure {scenario.name}, {server.name}: {problem}")
         for row in self.rows:
             if row.scenario is scenario and server.name in (row.ours, row.theirs):
                 row.problem = row.problem or str(problem)
@@ -423,12 +423,12 @@ class Bench:
                         sample = scenario.measure(server, self.seconds, self.patience)
                         if not sample["disturbed"] or self.patience.left_s <= 0:
                             break
-                    say(f"{scenario.name}: {server.name} {rep + 1}/{self.repeats}: "
-                        f"{sample['cpu_ns']:,.0f} ns, {sample['rate']:,.0f}/s, "
-                        f"CPU {SERVER_CPU} {sample['core_share']:.0%} busy" +
-                        (f", DISTURBED by {sample['others_s']:.2f} s of other work, "
-                           f"{sample['forks']} forks"
-                           if sample["disturbed"] else ""))
+                    notify(f"{scenario.name}: {server.name} {rep + 1}/{self.repeats}: "
+                           f"{sample['cpu_ns']:,.0f} ns, {sample['rate']:,.0f}/s, "
+                           f"CPU {SERVER_CPU} {sample['core_share']:.0%} busy" +
+                           (f", DISTURBED by {sample['others_s']:.2f} s of other work, "
+                              f"{sample['forks']} forks"
+                              if sample["disturbed"] else ""))
                 except Problem as e:
                     self.fail(scenario, server, e)
                 scenario.samples[server.name].append(sample)
@@ -451,13 +451,13 @@ class Bench:
             if not m:
                 raise Problem(f"{program}: {(out.strip().splitlines() or ['no output'])[-1]}")
             loaded.append(int(m.group(1)))
-        say("parse: loaded " + ", ".join(map(str, loaded)) + " ns")
+        notify("parse: loaded " + ", ".join(map(str, loaded)) + " ns")
         row.value, row.unit = int(statistics.median(loaded)), "ns"
         trend = os.path.join(BUILD, "tools/bench/lookup.trend")
         with open(trend, "a+", encoding="utf-8") as f:
             f.write(f"{row.value}\n")
             f.seek(0)
-            say("parse: " + ", ".join(f.read().split()[-TREND:]) + " ns, the newest last")
+            notify("parse: " + ", ".join(f.read().split()[-TREND:]) + " ns, the newest last")
 
     def memory(self, row: Any) -> None:
         server = self.wire_server
@@ -465,7 +465,7 @@ class Bench:
         settle(self.lab, server, "/1k.jpg")
         total, cache = resident(server.pids())
         row.value, row.unit = total - cache, "bytes"
-        say(f"memory: {total / 2**20:.1f} MiB resident, {cache / 2**20:.1f} MiB of it cache")
+        notify(f"memory: {total / 2**20:.1f} MiB resident, {cache / 2**20:.1f} MiB of it cache")
 
     def idle(self, row: Any) -> None:
         server = Toboggan(self.lab, "idle", tiers="user")
@@ -481,17 +481,17 @@ class Bench:
         time.sleep(1)       # let the kernel and the daemon finish the last one
         after = sum(resident(server.pids())[:1])
         row.value, row.unit = max(0, after - before) / IDLE_CONNECTIONS, "bytes"
-        say(f"idle: {before / 2**20:.1f} MiB before, {after / 2**20:.1f} MiB with "
-            f"{IDLE_CONNECTIONS} connections")
+        notify(f"idle: {before / 2**20:.1f} MiB before, {after / 2**20:.1f} MiB with "
+               f"{IDLE_CONNECTIONS} connections")
         proc.stdin.close()
         self.lab.end(proc)
         self.lab.end(server.proc)
 
     def run(self) -> None:
         for i, scenario in enumerate(self.scenarios, 1):
-            say(f"[{i}/{len(self.scenarios)}] {scenario.name}: "
-                f"{', '.join(s.name for s in scenario.servers)}; "
-                f"{self.repeats} x {self.seconds:g} s each")
+            notify(f"[{i}/{len(self.scenarios)}] {scenario.name}: "
+                   f"{', '.join(s.name for s in scenario.servers)}; "
+                   f"{self.repeats} x {self.seconds:g} s each")
             self.scenario_run(scenario)
         for row in self.rows:
             try:
@@ -503,7 +503,7 @@ class Bench:
                     self.idle(row)
             except (Problem, OSError) as e:
                 row.problem = str(e)
-                say(f"  cannot measure {row.key}: {e}")
+                notify(f"  cannot measure {row.key}: {e}")
 
 
 def hold(spec: str) -> int:
@@ -569,7 +569,7 @@ def check_build(keys: list[str]) -> None:
     need = ["toboggand", "toboggan"] if set(keys) - {"nginx"} else []
     for path in [binary(name) for name in need] + [part("reflect.bpf.o"), part("reflect_load")]:
         if not os.path.exists(path):
-            say(f"bench: {path} is missing (run `make`); rows that need it are left out")
+            notify(f"bench: {path} is missing (run `make`); rows that need it are left out")
 
 
 def options(argv: list[str]) -> argparse.Namespace:
@@ -610,12 +610,12 @@ def measure(args: argparse.Namespace, lab: Lab) -> tuple[Bench | None, bool]:
         with lab:
             if args.soak:
                 lab.soak()
-            say("make the sites")
+            notify("make the sites")
             make_site(lab, "objects" in args.keys)
             bench = Bench(lab, args.keys, args.repeats, args.seconds, args.patience)
             bench.run()
     except KeyboardInterrupt:
-        say("interrupted: what was measured so far follows")
+        notify("interrupted: what was measured so far follows")
         return bench, True
     return bench, False
 
@@ -628,7 +628,7 @@ def main(argv: list[str]) -> int:
         raise Problem(f"CPUs {SERVER_CPU} and {CLIENT_CPU} are needed, one for each side")
     nofile = laboratory.raise_nofile()
     if "idle" in args.keys and nofile < IDLE_CONNECTIONS + 100:
-        say(f"bench: only {nofile} descriptors allowed: the row `idle` will fail")
+        notify(f"bench: only {nofile} descriptors allowed: the row `idle` will fail")
     where = machine()
     os.sched_setaffinity(0, {CLIENT_CPU})
     bench, interrupted = measure(args, Lab({SERVER_CPU}, {CLIENT_CPU}))

@@ -23,7 +23,7 @@ import bottleneck
 import hosts
 import loads
 from meters import FORKS_MAX, IDLE_MAX, Core, Idle, Others, ran_s
-from messages import Problem, say
+from messages import Problem, notify
 from servers import FLOOR, Reflector, Toboggan, settle
 from stats import paired, pairs_of, spread
 
@@ -415,8 +415,8 @@ class Run:
             text = exp.line(sample)
             text += f"; {sample['limit']}" * bool(sample["limit"])
             text += ", DISTURBED by other work" * sample["disturbed"]
-        say(f"[{self.taken}/{self.total}, {left:,.0f} s left] {exp.name} {point.label} "
-            f"{sample['server']} {sample['repeat'] + 1}/{self.opts.repeats}: {text}")
+        notify(f"[{self.taken}/{self.total}, {left:,.0f} s left] {exp.name} {point.label} "
+               f"{sample['server']} {sample['repeat'] + 1}/{self.opts.repeats}: {text}")
 
     @staticmethod
     def entry(exp: Experiment) -> dict:
@@ -447,7 +447,7 @@ class Run:
         unable = [name for name in self.opts.servers if name not in entry["servers"]]
         if unable:
             entry["left_out"].append(f"{', '.join(unable)}: {exp.unable}")
-            say(f"  left out {entry['left_out'][-1]}")
+            notify(f"  left out {entry['left_out'][-1]}")
 
     def step(self, exp: Experiment, entry: dict, point: Point, name: str, make: Callable[..., Any],
              repeat: int, failed: Any) -> None:
@@ -493,7 +493,7 @@ class Run:
         entries = [self.entry(exp) for exp in exps]
         self.record["experiments"] += entries
         for exp, entry in zip(exps, entries):
-            say(f"{exp.name}: {exp.title}")
+            notify(f"{exp.name}: {exp.title}")
             self.experiment(exp, entry)
 
 

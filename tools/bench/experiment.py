@@ -15,7 +15,7 @@ import loads
 import fileset as files
 from engine import Check
 from loads import Wrk
-from messages import say
+from messages import notify
 from servers import KINDS, Existing, Toboggan
 from fileset import SMALL
 
@@ -151,7 +151,7 @@ class Experiment:
 
     def note(self, text: str) -> None:
         if text not in self.notes:
-            say(f"  {text}")
+            notify(f"  {text}")
             self.notes.append(text)
 
     def unfit(self, point: Point, name: str) -> bool:

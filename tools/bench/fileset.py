@@ -15,7 +15,7 @@ import time
 import zlib
 from typing import Any
 
-from messages import Problem, say
+from messages import Problem, notify
 
 SIZES = (1, 10, 100, 512, 1024, 4096, 8192, 16384, 65536, 102400, 1 << 20, 10 << 20)
 SMALL, LARGE = "/1k.jpg", "/1m.bin"
@@ -122,7 +122,7 @@ class Files:
 
     def make(self, root: str) -> None:
         rows = [row for row in self.rows if not has(root, *row[1:3])]
-        say(f"make {len(rows):,} files, {sum(r[2] for r in rows) / 2**20:,.0f} MiB")
+        notify(f"make {len(rows):,} files, {sum(r[2] for r in rows) / 2**20:,.0f} MiB")
         free = os.statvfs(existing(root))
         need = sum(max(r[2], 4096) for r in rows)
         if free.f_bavail * free.f_frsize < 1.1 * need:
@@ -135,7 +135,7 @@ class Files:
             put(root, path, size)
             if time.monotonic() - noted_s > PROGRESS_S:
                 noted_s = time.monotonic()
-                say(f"  {nr:,} of {len(rows):,} files")
+                notify(f"  {nr:,} of {len(rows):,} files")
 
     def list_for_load(self, file: str) -> str:
         """Write the list in the format of load.c."""

@@ -29,7 +29,7 @@ from experiments import EXPERIMENTS as OTHERS
 from experiment import Experiment
 from meters import machine
 from remote import Remote
-from messages import Problem, Usage, say
+from messages import Problem, Usage, notify
 from servers import KINDS, Existing, Toboggan, fetch
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def make_lab(args: argparse.Namespace) -> Lab | remote.Remote:
         return laboratory.Lab(args.cpu_list[:nr], args.cpu_list[nr:])
     without = [name for name in args.remote if name not in args.stats]
     if without:
-        say(f"bench: no --stat: there will be no processor time of {', '.join(without)}")
+        notify(f"bench: no --stat: there will be no processor time of {', '.join(without)}")
     if args.clients_at and not shutil.which("ssh"):
         raise Problem("--client-host: ssh is missing: install openssh-client")
     return Remote(*hosts(args), stats=args.stats,
@@ -289,7 +289,7 @@ def measure(run: Run, exps: list[Experiment], record: dict) -> str | None:
                 except Problem as e:
                     if len(exps) == 1:
                         raise
-                    say(f"bench: left out {exp.name}: {e}")
+                    notify(f"bench: left out {exp.name}: {e}")
                     record["left_out"].append(f"{exp.name}: {e}")
                     exps.remove(exp)
             run.experiments(exps)
@@ -298,10 +298,10 @@ def measure(run: Run, exps: list[Experiment], record: dict) -> str | None:
         interrupted = isinstance(e, KeyboardInterrupt)
         if not any(e_["samples"] for e_ in record["experiments"]):
             if interrupted:
-                say("interrupted: nothing was measured")
+                notify("interrupted: nothing was measured")
             raise
-        say("interrupted: the report has the figures so far" if interrupted else
-            f"bench: {e}")
+        notify("interrupted: the report has the figures so far" if interrupted else
+               f"bench: {e}")
         return "interrupted" if interrupted else str(e)
 
 
@@ -341,7 +341,7 @@ def main(name: str, argv: list[str]) -> int:
     args.servers, absent = choose_servers(args)
     left_out = refused + lacking + absent
     for text in left_out:
-        say(f"bench: left out {text}")
+        notify(f"bench: left out {text}")
     args.nofile = laboratory.raise_nofile(max(laboratory.NOFILE, 250000
                                               if name in ("connections", "all") else 0))
     lab = make_lab(args)
@@ -358,7 +358,7 @@ def main(name: str, argv: list[str]) -> int:
         print(where_is, file=sys.stderr if args.json or args.markdown else sys.stdout)
     without = [e["name"] for e in record["experiments"] if not e["samples"]]
     if without:
-        say(f"bench: the run ended before {', '.join(without)}")
+        notify(f"bench: the run ended before {', '.join(without)}")
     if record["ended"] == "interrupted":
         return INTERRUPTED
     say_without(record)
@@ -373,7 +373,7 @@ def written(record: dict, folder: str) -> str | None:
         return report.write(record, folder)
     except (Problem, OSError) as e:
         why = str(e) if isinstance(e, Problem) else f"{e.filename or folder}: {e.strerror}"
-        say(f"bench: {why}: there is no report, only its tables")
+        notify(f"bench: {why}: there is no report, only its tables")
         return None
 
 
@@ -385,5 +385,5 @@ def say_without(record: dict) -> None:
     words = [f"{bad} gave no figure"] * bool(bad) + [f"the rate of {refused} was refused"] * \
         bool(refused)
     if words:
-        say(f"bench: of {counted(len(samples), 'sample')}, {', and '.join(words)}; "
-            "the report has the reasons")
+        notify(f"bench: of {counted(len(samples), 'sample')}, {', and '.join(words)}; "
+               "the report has the reasons")

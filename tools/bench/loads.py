@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from lab import HERE
-from messages import Problem, say
+from messages import Problem, notify
 from servers import PORT, part
 
 if TYPE_CHECKING:
@@ -463,7 +463,7 @@ def wait_for(tool: str, proc: subprocess.Popen, began: float, limit_s: float) ->
             spent = time.monotonic() - began
             if spent >= limit_s:
                 raise Problem(f"{tool}: still running {limit_s:g} s after its start") from e
-            say(f"  {tool} has run for {spent:.0f} s")
+            notify(f"  {tool} has run for {spent:.0f} s")
 
 
 def finished(lab: Lab, load: Load, procs: list, limit_s: float) -> dict:

@@ -513,9 +513,9 @@ static __always_inline int stop(struct __sk_buff *skb, struct loop_conf *c,
 }
 
 /* The server's SYN-ACK: the connection is open. */
-static __always_inline int opened(struct __sk_buff *skb, struct loop_conf *c,
-				  struct loop_flow *f, const struct seen *s,
-				  struct loop_counts *n)
+static __always_inline int established(struct __sk_buff *skb, struct loop_conf *c,
+				       struct loop_flow *f, const struct seen *s,
+				       struct loop_counts *n)
 {
 	if (f->state != LOOP_SYN) {
 		n->repeated++;
@@ -647,7 +647,7 @@ int tbg_client(struct __sk_buff *skb)
 	if (c->stop)
 		return stop(skb, c, f, &s);
 	if (s.flags & SYN)
-		return opened(skb, c, f, &s, n);
+		return established(skb, c, f, &s, n);
 	if (f->state == LOOP_SYN || f->state == LOOP_NONE) {
 		n->stray++;
 		return TC_ACT_SHOT;

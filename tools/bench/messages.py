@@ -18,7 +18,7 @@ class Usage(Problem):
     """Options that exclude each other; the message names them. Ends the command with 2."""
 
 
-def say(text: str) -> None:
+def notify(text: str) -> None:
     """Print a line; a terminal that was closed does not end a run."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ import re
 import time
 from typing import Any, Iterable
 
-from messages import Problem, say
+from messages import Problem, notify
 
 QUIET_SHARE = 0.02          # busy share of the server's CPUs without a load: more is work of others
 IDLE_MAX = 0.05             # more than that is reported instead of subtracted
@@ -144,7 +144,7 @@ class Patience:
                     others.forks() - others.forks_before <= 3 or self.left_s <= 0:
                 return share, self.idle.share(now)
             if not self.noted:
-                say("  waiting for other work on this machine to end")
+                notify("  waiting for other work on this machine to end")
                 self.noted = True
             self.left_s -= 0.5
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Iterable
 import fileset
 from lab import HERE, sh
 from meters import tasks
-from messages import Problem, say
+from messages import Problem, notify
 
 if TYPE_CHECKING:
     from fileset import Pages
@@ -104,7 +104,7 @@ class Server:
         self.iface, self.addr, self.sources = self.lab.link(self.sources_nr)
         self.log = os.path.join(self.lab.dir, f"{self.iface}-{self.name}.log")
         self.argvs, self.files = [], {}
-        say(f"start {self.name}")
+        notify(f"start {self.name}")
         try:
             if self.origin:
                 self.origin.start()

@@ -180,7 +180,7 @@ void tbg_draft_abandon(struct tbg_draft *d)
 }
 
 /* Computes the ones' complement sum of a part, with Date or Age set to zero (abi/cache.h). */
-static int part_sum(struct tbg_blob *blob, uint32_t data_len, struct tbg_part *p)
+static int part_sum(struct tbg_blob *blob, uint32_t data_len, struct tbg_blob_part *p)
 {
 	uint8_t *data = blob->data + p->off;
 

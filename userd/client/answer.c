@@ -333,24 +333,24 @@ void tbg_conn_answered(struct tbg_worker *w, struct tbg_conn *c, struct tbg_answ
 	c->taken += a->taken;
 	c->stamp_ms = w->now_ms;
 	tbg_conn_answerer_note(w, c, a);
-	tbg_conn_asked_end(c);
+	tbg_conn_original_end(c);
 	if (a->starting)
 		return;			/* conn_eat() continues */
 	tbg_conn_go_on(w, c);
 }
 
-static bool asked_keep(struct tbg_conn_active *t, const struct tbg_answerer *a)
+static bool original_keep(struct tbg_conn_active *t, const struct tbg_answerer *a)
 {
 	struct tbg_answerer_record r;
 
 	if (t->redirects++)
 		return true;
 	a->ops->record(a, &r);
-	t->asked_len = r.request.len;
-	t->asked = malloc(t->asked_len);
-	if (!t->asked)
+	t->original_len = r.request.len;
+	t->original = malloc(t->original_len);
+	if (!t->original)
 		return false;
-	memcpy(t->asked, r.request.text, t->asked_len);
+	memcpy(t->original, r.request.text, t->original_len);
 	return true;
 }
 
@@ -366,7 +366,7 @@ unsigned int tbg_conn_redirect(struct tbg_worker *w, struct tbg_conn *c,
 		return 500;
 	if (tbg_message_parse(&m, b, head->len, head->len + 1, w->path) != TBG_PARSED_DONE)
 		return 502;
-	if (!asked_keep(t, a))
+	if (!original_keep(t, a))
 		return 503;
 	t->answerer = NULL;
 	a->ops->abandon(a);

@@ -47,7 +47,7 @@ static void active_free(struct tbg_worker *w, struct tbg_conn *c)
 	tbg_parts_free(t->parts);
 	free(t->in);
 	free(t->held);
-	free(t->asked);
+	free(t->original);
 	tbg_conn_output_drop(t);
 	free(t);
 	c->active = NULL;

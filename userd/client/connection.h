@@ -40,8 +40,8 @@ struct tbg_conn_active {
 	uint64_t begin_ns;		/* arrival of the current request; 0: in this round */
 	uint8_t *held;			/* head of the request whose body is being received */
 	uint32_t held_len;
-	uint8_t *asked;			/* original request, before internal redirects, */
-	uint32_t asked_len;
+	uint8_t *original;		/* request as sent by the client, before redirects */
+	uint32_t original_len;
 	uint8_t redirects;		/* number of these redirects, which programs cause */
 	uint8_t *out;			/* not yet accepted by the socket */
 	uint32_t out_len, out_off;

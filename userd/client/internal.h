@@ -78,9 +78,9 @@ void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c);
  * Sets *req to the client's own request if a program has redirected it: the log records
  * that one.
  */
-void tbg_conn_asked(const struct tbg_conn *c, const uint8_t **req, size_t *len);
+void tbg_conn_original(const struct tbg_conn *c, const uint8_t **req, size_t *len);
 /* The request is answered: forgets the original one. */
-void tbg_conn_asked_end(struct tbg_conn *c);
+void tbg_conn_original_end(struct tbg_conn *c);
 /* by: the answerer's facts, or NULL. */
 void tbg_conn_log_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_t *req,
 			 size_t req_len, unsigned int status, uint64_t body,

@@ -162,7 +162,7 @@ bool tbg_conn_object_put(struct tbg_worker *w, struct tbg_conn *c, const struct 
 			 enum tbg_part_id id, enum tbg_persist persist)
 {
 	const struct tbg_blob *blob = o->blob;
-	const struct tbg_part *p = &blob->part[id];
+	const struct tbg_blob_part *p = &blob->part[id];
 	uint32_t head_len = id == TBG_PART_GET ? blob->part[TBG_PART_HEAD].len : p->len;
 	char *at = (char *)w->out + w->out_len;
 	const char *line = tbg_persist_line(persist);
@@ -365,7 +365,7 @@ bool tbg_conn_answer_put(struct tbg_worker *w, struct tbg_conn *c, uint32_t take
 	if (!rest)
 		c->taken += taken;
 	if (a->hit && !a->partial) {
-		const struct tbg_part *p = &a->object->blob->part[a->part];
+		const struct tbg_blob_part *p = &a->object->blob->part[a->part];
 
 		ok = tbg_conn_object_put(w, c, a->object, a->part, persist);
 		body = a->part == TBG_PART_GET ?
@@ -379,12 +379,12 @@ bool tbg_conn_answer_put(struct tbg_worker *w, struct tbg_conn *c, uint32_t take
 	if (!ok)
 		return false;
 	tbg_conn_answer_count(w, c, a->reply.status);
-	tbg_conn_asked(c, &req, &req_len);
+	tbg_conn_original(c, &req, &req_len);
 	if (rest && !a->parts)
 		tbg_conn_log_hold(w, c, req, req_len, a->reply.status, body, reason);
 	else
 		tbg_conn_log_answer(w, c, req, req_len, a->reply.status, body, reason, NULL);
-	tbg_conn_asked_end(c);
+	tbg_conn_original_end(c);
 	return !rest || rest_begin(w, c, taken);
 }
 

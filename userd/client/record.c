@@ -125,20 +125,20 @@ void tbg_conn_log_held(struct tbg_worker *w, struct tbg_conn *c)
 	free(u);
 }
 
-void tbg_conn_asked(const struct tbg_conn *c, const uint8_t **req, size_t *len)
+void tbg_conn_original(const struct tbg_conn *c, const uint8_t **req, size_t *len)
 {
-	if (!c->active || !c->active->asked)
+	if (!c->active || !c->active->original)
 		return;
-	*req = c->active->asked;
-	*len = c->active->asked_len;
+	*req = c->active->original;
+	*len = c->active->original_len;
 }
 
-void tbg_conn_asked_end(struct tbg_conn *c)
+void tbg_conn_original_end(struct tbg_conn *c)
 {
 	if (!c->active)
 		return;
-	free(c->active->asked);
-	c->active->asked = NULL;
+	free(c->active->original);
+	c->active->original = NULL;
 	c->active->redirects = 0;
 }
 
@@ -212,7 +212,7 @@ void tbg_conn_answerer_note(struct tbg_worker *w, struct tbg_conn *c,
 	req_len = by.request.len;
 	tbg_conn_answer_count(w, c, status);
 	w->site = tbg_site_find(w->sites, by.host.text, by.host.len);
-	tbg_conn_asked(c, &req, &req_len);
+	tbg_conn_original(c, &req, &req_len);
 	tbg_conn_log_answer(w, c, req, req_len, status, by.body, by.status ? by.reason : "left",
 			    &by);
 }

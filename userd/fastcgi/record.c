@@ -71,8 +71,8 @@ static bool whole(const struct tbg_fcgi_record_reader *rd, struct tbg_fcgi_recor
 }
 
 /* Handles the header, the content or the padding at the start of b. */
-static enum tbg_parsed part(struct tbg_fcgi_record_reader *rd, const uint8_t *b,
-			    size_t len, size_t *ret_used, struct tbg_fcgi_record *ret)
+static enum tbg_parsed read_part(struct tbg_fcgi_record_reader *rd, const uint8_t *b,
+				 size_t len, size_t *ret_used, struct tbg_fcgi_record *ret)
 {
 	size_t want = TBG_FCGI_RECORD_HEADER - rd->header_len, n;
 
@@ -110,7 +110,7 @@ enum tbg_parsed tbg_fcgi_record_next(struct tbg_fcgi_record_reader *rd, const ui
 	size_t n;
 
 	for (*ret_used = 0; *ret_used < len && p == TBG_PARSED_MORE; *ret_used += n)
-		p = part(rd, b + *ret_used, len - *ret_used, &n, ret);
+		p = read_part(rd, b + *ret_used, len - *ret_used, &n, ret);
 	return p;
 }
 

@@ -467,7 +467,7 @@ int tbg_file_read(const struct tbg_file *f, void *ret)
 /* Makes the heads of a cached file: for GET, and for its 304. */
 static int heads_make(const struct tbg_file *f,
 		      const struct tbg_location *location, char get[HEAD_ROOM],
-		      char not[HEAD_ROOM], struct tbg_part part[TBG_PART_NR])
+		      char not[HEAD_ROOM], struct tbg_blob_part part[TBG_PART_NR])
 {
 	static const char date[TBG_DATE_LEN + 1] = "Thu, 01 Jan 1970 00:00:00 GMT";
 	struct tbg_reply r = {
@@ -487,7 +487,7 @@ static int heads_make(const struct tbg_file *f,
 	n = tbg_reply_head(&r, date, get, HEAD_ROOM, &at);
 	if (n < 0)
 		return n;
-	part[TBG_PART_GET] = (struct tbg_part){
+	part[TBG_PART_GET] = (struct tbg_blob_part){
 		.len = n + f->size, .status = 200,
 		.date_off = at.date_off, .tier_off = at.tier_off,
 	};
@@ -503,7 +503,7 @@ static int heads_make(const struct tbg_file *f,
 		return m;
 	if (m > TBG_304_ROOM)
 		return -EFBIG;
-	part[TBG_PART_304] = (struct tbg_part){
+	part[TBG_PART_304] = (struct tbg_blob_part){
 		.off = (n + f->size + 7) & ~7u, .len = m, .status = 304,
 		.date_off = at.date_off, .tier_off = at.tier_off,
 	};
@@ -513,7 +513,7 @@ static int heads_make(const struct tbg_file *f,
 bool tbg_file_fits(const struct tbg_file *f, const struct tbg_location *location)
 {
 	char get[HEAD_ROOM], not[HEAD_ROOM];
-	struct tbg_part part[TBG_PART_NR];
+	struct tbg_blob_part part[TBG_PART_NR];
 
 	return f->size <= TBG_FILE_SMALL && !heads_make(f, location, get, not, part) &&
 	       part[TBG_PART_304].off + TBG_304_ROOM <= tbg_class_room(TBG_CLASS_NR - 1);
@@ -547,8 +547,8 @@ int tbg_file_publish(const struct tbg_files *files, const struct tbg_file *f,
 		     struct tbg_lease *lease, struct tbg_object **ret)
 {
 	char get[HEAD_ROOM], not[HEAD_ROOM];
-	struct tbg_part part[TBG_PART_NR];
-	const struct tbg_part *last = &part[TBG_PART_304];
+	struct tbg_blob_part part[TBG_PART_NR];
+	const struct tbg_blob_part *last = &part[TBG_PART_304];
 	struct tbg_draft d;
 	uint32_t head_len;
 	int err;

@@ -134,7 +134,7 @@ void tbg_upstream_conn_stored(struct tbg_upstream_conn *o, const struct tbg_uri 
 }
 
 /* Some servers send a 408 before they close an idle connection (RFC 9110 15.5.9): ignored. */
-void tbg_upstream_conn_unasked(struct tbg_worker *w, struct tbg_upstream_conn *o, size_t len)
+void tbg_upstream_conn_unsolicited(struct tbg_worker *w, struct tbg_upstream_conn *o, size_t len)
 {
 	const char *b = (const char *)o->head;
 
@@ -156,7 +156,7 @@ static void on_recv(struct tbg_worker *w, struct tbg_call *call, int res)
 	}
 	idle_remove(w, o);	/* closed by the server, or data without a request */
 	if (res > 0)
-		tbg_upstream_conn_unasked(w, o, res);
+		tbg_upstream_conn_unsolicited(w, o, res);
 	tbg_upstream_conn_drop(w, o);
 }
 
@@ -423,7 +423,7 @@ void tbg_upstream_conn_drop(struct tbg_worker *w, struct tbg_upstream_conn *o)
 	alive(w, o);
 }
 
-bool tbg_upstream_conn_asked(const struct tbg_upstream_conn *o)
+bool tbg_upstream_conn_acknowledged(const struct tbg_upstream_conn *o)
 {
 	int left;
 

@@ -88,7 +88,7 @@ void tbg_upstream_conn_listen(struct tbg_worker *w, struct tbg_upstream_conn *o)
  * data does not answer it: a response carries an acknowledgement of the bytes that it
  * answers.
  */
-bool tbg_upstream_conn_asked(const struct tbg_upstream_conn *o);
+bool tbg_upstream_conn_acknowledged(const struct tbg_upstream_conn *o);
 
 /*
  * Call it when a request waits for a server process: all processes may be occupied by
@@ -109,12 +109,12 @@ void tbg_upstream_conn_check(struct tbg_worker *w, struct tbg_upstream_conn *o);
 void tbg_upstream_conn_stored(struct tbg_upstream_conn *o, const struct tbg_uri *u);
 
 /*
- * unasked: len bytes at the start of its head buffer arrived before the request. apart:
+ * unsolicited: len bytes at the start of its head buffer arrived before the request. apart:
  * a second response followed the first. In both cases connections to this server are
  * not reused for a while, and responses stored from this connection are withdrawn,
  * because they may have been such second responses.
  */
-void tbg_upstream_conn_unasked(struct tbg_worker *w, struct tbg_upstream_conn *o, size_t len);
+void tbg_upstream_conn_unsolicited(struct tbg_worker *w, struct tbg_upstream_conn *o, size_t len);
 void tbg_upstream_conn_apart(struct tbg_worker *w, struct tbg_upstream_conn *o);
 
 /* Returns the connection to the pool after a complete exchange. */

@@ -342,7 +342,7 @@ static bool decide_partial(struct tbg_transfer *x, struct tbg_stored *s,
 	if (reuse == TBG_REUSE && x->req_directives.get && !x->req_directives.range &&
 	    !x->req_directives.conditional && !x->protocol->runs_programs &&
 	    s->directives.size <= tbg_store_body_max(x->w->s->store))
-		x->asked |= TBG_ASKED_REST;
+		x->asked |= TBG_SENT_REST;
 	return false;
 }
 
@@ -366,7 +366,7 @@ static bool decide_stored(struct tbg_transfer *x)
 	tbg_stored_put(x->selected);
 	tbg_stored_put(x->partial);
 	x->selected = x->partial = NULL;
-	x->asked &= ~TBG_ASKED_REST;
+	x->asked &= ~TBG_SENT_REST;
 	if (!s) {
 		x->fwd = others ? TBG_FWD_VARY_MISS : TBG_FWD_URI_MISS;
 		return false;

@@ -109,7 +109,7 @@ static enum tbg_transfer_phase server_taken(struct tbg_transfer *x, struct tbg_b
 	atomic_fetch_add(&b->active, 1);
 	atomic_fetch_add_explicit(&b->requests, 1, memory_order_relaxed);
 	/* a module has two workers: its next connection may reach the other one */
-	if (!x->o->reused && (x->asked & TBG_ASKED_NEW || !tbg_upstream_module(x->upstream)))
+	if (!x->o->reused && (x->asked & TBG_SENT_NEW || !tbg_upstream_module(x->upstream)))
 		x->tried |= 1u << b->nr;
 	return x->o->connected ? TBG_TRANSFER_ASK : TBG_TRANSFER_CONNECT;
 }
@@ -120,7 +120,7 @@ static enum tbg_transfer_phase server_take(struct tbg_transfer *x, unsigned int 
 	struct tbg_backend *b;
 
 	while ((b = server_choose(x))) {
-		x->o = tbg_upstream_conn_take(x->w, x, b, !(x->asked & TBG_ASKED_NEW) &&
+		x->o = tbg_upstream_conn_take(x->w, x, b, !(x->asked & TBG_SENT_NEW) &&
 							  x->upload != TBG_UPLOAD_OFFER);
 		if (x->o)
 			return server_taken(x, b);
@@ -205,7 +205,7 @@ static bool may_repeat(struct tbg_transfer *x)
 static enum tbg_transfer_phase repeat(struct tbg_transfer *x, unsigned int status)
 {
 	x->up_nr = 0;
-	x->asked |= TBG_ASKED_NEW;
+	x->asked |= TBG_SENT_NEW;
 	tbg_fetch_conn_end(x, false);
 	return tbg_fetch_try_next(x, status);
 }

@@ -152,13 +152,13 @@ static void draft_fill(struct tbg_draft *d, const struct heads *h,
 	memcpy(b->data, h->get.text, head);
 	body_copy(b->data + head, one->body);
 	memcpy(b->data + head + body, h->not.text, h->not.len);
-	b->part[TBG_PART_GET] = (struct tbg_part){
+	b->part[TBG_PART_GET] = (struct tbg_blob_part){
 		.len = head + body, .date_off = h->get_age, .tier_off = head - TIER_BACK,
 		.status = one->directives.status,
 	};
 	b->part[TBG_PART_HEAD] = b->part[TBG_PART_GET];
 	b->part[TBG_PART_HEAD].len = head;
-	b->part[TBG_PART_304] = (struct tbg_part){
+	b->part[TBG_PART_304] = (struct tbg_blob_part){
 		.off = head + body, .len = h->not.len, .date_off = h->not_age,
 		.tier_off = h->not.len - TIER_BACK, .status = 304,
 	};

@@ -40,19 +40,19 @@ static void head_make(struct tbg_transfer *x)
 	};
 	char range[64];
 
-	f.unconditional = !(x->asked & TBG_ASKED_PLAIN) &&
+	f.unconditional = !(x->asked & TBG_SENT_PLAIN) &&
 			  (s || (x->pending && x->req_directives.conditional));
-	x->asked &= ~TBG_ASKED_UNCONDITIONAL;
+	x->asked &= ~TBG_SENT_UNCONDITIONAL;
 	if (f.unconditional)
-		x->asked |= TBG_ASKED_UNCONDITIONAL;
+		x->asked |= TBG_SENT_UNCONDITIONAL;
 	if (f.unconditional && s && s->directives.has_validator) {
 		tbg_field_find(s->head, s->head_len, "ETag", &f.etag);
 		tbg_field_find(s->head, s->head_len, "Last-Modified", &f.modified);
 	}
-	if (x->asked & TBG_ASKED_REST && tbg_partial_rest(x->partial, range, &f.if_range))
+	if (x->asked & TBG_SENT_REST && tbg_partial_rest(x->partial, range, &f.if_range))
 		f.range = (struct tbg_slice){ range, strlen(range) };
 	else
-		x->asked &= ~TBG_ASKED_REST;
+		x->asked &= ~TBG_SENT_REST;
 	x->up_head.len = 0;
 	x->protocol->head(x, &f);
 }

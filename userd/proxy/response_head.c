@@ -111,9 +111,9 @@ static bool redirect_begin(struct tbg_transfer *x, const char *head)
  */
 static enum tbg_transfer_phase ask_plainly(struct tbg_transfer *x)
 {
-	if (x->asked & TBG_ASKED_PLAIN || x->o->send.busy)
+	if (x->asked & TBG_SENT_PLAIN || x->o->send.busy)
 		return tbg_fetch_fail(x, 502);
-	x->asked = TBG_ASKED_PLAIN | TBG_ASKED_NEW;
+	x->asked = TBG_SENT_PLAIN | TBG_SENT_NEW;
 	x->tried = x->tries = 0;
 	x->up_nr = 0;
 	tbg_fetch_conn_end(x, false);
@@ -135,7 +135,7 @@ static bool is_rest(struct tbg_transfer *x, const char *fields, size_t len)
 	case 206:
 		break;
 	default:
-		x->asked &= ~TBG_ASKED_REST;
+		x->asked &= ~TBG_SENT_REST;
 		return true;
 	}
 	return tbg_partial_joins(x->partial, &x->resp_directives, fields, len, &from, &n) &&
@@ -177,7 +177,7 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 	/* even if the rest fails later */
 	tbg_backend_worked(x->o->backend, x->w->now_ns);
 	x->fwd_status = r->status;
-	if (x->asked & TBG_ASKED_UNCONDITIONAL && r->status == 304) {
+	if (x->asked & TBG_SENT_UNCONDITIONAL && r->status == 304) {
 		if (x->selected && x->selected->directives.has_validator &&
 		    !tbg_fetch_of_another(x->selected, fields, len))
 			return tbg_fetch_validated(x);
@@ -188,7 +188,7 @@ enum tbg_transfer_phase tbg_fetch_head_final(struct tbg_transfer *x)
 	tbg_response_directives_read(&x->resp_directives, r->status, &x->resp_fields, time(NULL),
 		       x->w->now_ns, x->w->now_ns - x->sent_ns);
 	tbg_response_directives_of(&x->resp_directives, &x->req_directives);
-	if (x->asked & TBG_ASKED_REST && !is_rest(x, fields, len))
+	if (x->asked & TBG_SENT_REST && !is_rest(x, fields, len))
 		return ask_plainly(x);
 	return TBG_TRANSFER_RECEIVE;
 }
@@ -214,7 +214,7 @@ enum tbg_transfer_phase tbg_fetch_receive(struct tbg_transfer *x)
 	if (!redirect_begin(x, head))
 		return tbg_fetch_fail(x, 503);
 	keep = !x->answer.failed && !x->r.local &&
-	       (x->asked & TBG_ASKED_REST ||
+	       (x->asked & TBG_SENT_REST ||
 		(tbg_response_directives_storable(&x->resp_directives, &x->req_directives) &&
 		 !is_amiss(x) && tbg_store_has_room(store))) &&
 	       (!r->has_length || r->content_length <= tbg_store_body_max(store));
@@ -237,9 +237,9 @@ enum tbg_transfer_phase tbg_fetch_receive(struct tbg_transfer *x)
 	 * known: received only for the cache, or not at all; a program is not
 	 * interrupted for it
 	 */
-	known = x->asked & TBG_ASKED_UNCONDITIONAL && (keep || !x->protocol->runs_programs) &&
+	known = x->asked & TBG_SENT_UNCONDITIONAL && (keep || !x->protocol->runs_programs) &&
 		tbg_transfer_not_modified(x, &x->resp_directives, fields, len);
-	if (!(x->asked & TBG_ASKED_REST) && !x->sent_on)
+	if (!(x->asked & TBG_SENT_REST) && !x->sent_on)
 		answer_begin(x, known);
 	if (known && !keep && tbg_fetch_has_body(x)) {
 		tbg_fetch_outdate(x);

@@ -91,7 +91,7 @@ static struct tbg_stored *received(struct tbg_transfer *x)
 	tbg_forward_fields(&lines, &x->resp_fields, x->w->date, r->status);
 	if (!lines.failed)
 		s = tbg_fetch_joined(x, &lines);
-	if (!s && !lines.failed && !(x->asked & TBG_ASKED_REST) && !is_terse(x))
+	if (!s && !lines.failed && !(x->asked & TBG_SENT_REST) && !is_terse(x))
 		body = tbg_byte_chain_keep(x->resp_body);
 	if (body)
 		s = tbg_stored_new(&directives, reason, lines.text, lines.len,
@@ -136,7 +136,7 @@ void tbg_fetch_outdate(struct tbg_transfer *x)
 	const struct tbg_request_directives *w = &x->req_directives;
 	unsigned int status = x->r.status;
 
-	if (x->asked & TBG_ASKED_UNCONDITIONAL && x->selected && x->phase != TBG_TRANSFER_STORE &&
+	if (x->asked & TBG_SENT_UNCONDITIONAL && x->selected && x->phase != TBG_TRANSFER_STORE &&
 	    status != 304 && status != 429 && status < 500 && w->get && !w->authorization &&
 	    !w->cc.no_store &&
 	    !tbg_fresh(tbg_response_directives_expires_ns(&x->selected->directives), x->w->now_ns))
@@ -163,7 +163,7 @@ static enum tbg_transfer_phase response_end(struct tbg_transfer *x)
 	enum tbg_transfer_phase next;
 	bool storable = x->phase == TBG_TRANSFER_STORE && !x->answer.failed && !x->excess;
 
-	if (x->asked & TBG_ASKED_REST)
+	if (x->asked & TBG_SENT_REST)
 		return completed(x, keep);
 	if (storable)
 		store(x);
@@ -186,10 +186,10 @@ static enum tbg_transfer_phase fill_check(struct tbg_transfer *x)
 
 	/* a completed part must be answered from the store, so it is stored in any case */
 	if (x->phase != TBG_TRANSFER_STORE ||
-	    ((x->asked & TBG_ASKED_REST || tbg_store_has_room(s)) &&
+	    ((x->asked & TBG_SENT_REST || tbg_store_has_room(s)) &&
 	     x->resp_body->len <= tbg_store_body_max(s)))
 		return x->phase;
-	if (x->asked & TBG_ASKED_REST)	/* longer than its head declares */
+	if (x->asked & TBG_SENT_REST)	/* longer than its head declares */
 		return tbg_fetch_fail(x, 503);
 	tbg_transfer_enter(x, TBG_TRANSFER_RECEIVE);
 	tbg_transfer_pending_end(x, 0, true);
@@ -436,7 +436,7 @@ static bool unasked(const struct tbg_transfer *x)
 {
 	if (x->phase == TBG_TRANSFER_HEAD || x->body_gone || x->spool_sent)
 		return false;
-	return x->o->reused ? !tbg_upstream_conn_asked(x->o) : !x->o->sent;
+	return x->o->reused ? !tbg_upstream_conn_acknowledged(x->o) : !x->o->sent;
 }
 
 /* Handles res bytes after those already in the head buffer. */
@@ -471,7 +471,7 @@ static enum tbg_transfer_phase came(struct tbg_transfer *x, int res)
 		return heads_received(x, res);
 	/* a server may refuse a long head before it has received all of it */
 	if (res > 0 && x->up_head.len <= WHOLE_MAX)
-		tbg_upstream_conn_unasked(x->w, x->o, res);
+		tbg_upstream_conn_unsolicited(x->w, x->o, res);
 	return tbg_fetch_head_died(x);
 }
 

@@ -352,7 +352,7 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 	strcpy(x->endpoints.local, "unknown");
 	x->serves = TBG_SERVES_HEALTH;
 	x->checks = b;
-	x->asked = TBG_ASKED_NEW;
+	x->asked = TBG_SENT_NEW;
 	return x;
 }
 

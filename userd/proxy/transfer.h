@@ -67,12 +67,12 @@ enum tbg_answer_from {
 	TBG_ANSWER_COLLAPSED,		/* received from the fetch of another request */
 };
 
-/* How a server is asked. */
-enum tbg_asked {
-	TBG_ASKED_NEW = 1,		/* on a new connection, not from the pool */
-	TBG_ASKED_PLAIN = 2,		/* with no conditions other than the client's */
-	TBG_ASKED_UNCONDITIONAL = 4,	/* without the client's conditions */
-	TBG_ASKED_REST = 8,		/* only for the bytes that x->partial lacks */
+/* How a request was sent to a server. */
+enum tbg_sent_how {
+	TBG_SENT_NEW = 1,		/* on a new connection, not from the pool */
+	TBG_SENT_PLAIN = 2,		/* with no conditions other than the client's */
+	TBG_SENT_UNCONDITIONAL = 4,	/* without the client's conditions */
+	TBG_SENT_REST = 8,		/* only for the bytes that x->partial lacks */
 };
 
 /* Data received after a response. */
@@ -144,7 +144,7 @@ struct tbg_transfer {
 	struct tbg_upstream_conn *o;
 	uint32_t tried;			/* bits of backends */
 	uint8_t tries;
-	uint8_t asked;			/* bits of enum tbg_asked */
+	uint8_t asked;			/* bits of enum tbg_sent_how */
 	struct tbg_lines up_head;
 	struct iovec up_iov[TBG_TRANSFER_IOV];
 	uint8_t up_nr;

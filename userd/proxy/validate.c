@@ -44,7 +44,7 @@ struct tbg_stored *tbg_fetch_joined(struct tbg_transfer *x, const struct tbg_lin
 
 	if (!partial ||
 	    !tbg_partial_joins(partial, &x->resp_directives, news->text, news->len, &from, &n) ||
-	    (!(x->asked & TBG_ASKED_REST) &&
+	    (!(x->asked & TBG_SENT_REST) &&
 	     (n > PARTIAL_JOINED_MAX || n > tbg_store_body_max(x->w->s->store))))
 		return NULL;
 	body = tbg_partial_join(partial, &x->resp_directives, x->resp_body);

@@ -30,7 +30,7 @@ struct ban {
 	enum filed filed;		/* state in the configuration, */
 	enum filed next;		/* and in the one that is being read */
 	bool rest, next_rest;		/* only for IPv4 clients without a prefix, likewise */
-	bool ordered;			/* a command denies it, */
+	bool commanded;			/* a command denies it, */
 	uint64_t until_ns;		/* until then; 0: permanently */
 };
 static_assert(!offsetof(struct ban, prefix), "as the tree has it");
@@ -40,19 +40,19 @@ struct tbg_bans {
 	pthread_rwlock_t lock;
 	struct tbg_prefix_tree tree;	/* of struct ban */
 	_Atomic unsigned int nr;
-	bool all_ordered;		/* a command denies all clients */
+	bool all_commanded;		/* a command denies all clients */
 	unsigned int lengths[129];	/* number of prefixes with this many bits */
 	uint64_t next_ns;		/* when the next one ends; 0: none does */
 };
 
 static bool wanted(const struct ban *one)
 {
-	return one->ordered || one->filed != NOT_FILED;
+	return one->commanded || one->filed != NOT_FILED;
 }
 
 static bool denies(const struct tbg_bans *b, const struct ban *one)
 {
-	return one->ordered || one->filed == DENIED || (one->rest && b->all_ordered);
+	return one->commanded || one->filed == DENIED || (one->rest && b->all_commanded);
 }
 
 /* Copies an entry to the kernel tiers' map. 0 or negative errno. */
@@ -121,16 +121,16 @@ static int settle(struct tbg_bans *b, struct ban *one)
 }
 
 /* Notes that a command denies this prefix, or no longer. */
-static int order(struct tbg_bans *b, struct ban *one, bool ordered, uint64_t until_ns)
+static int command_note(struct tbg_bans *b, struct ban *one, bool commanded, uint64_t until_ns)
 {
 	struct ban *v4 = NULL;
 
 	pthread_rwlock_wrlock(&b->lock);
-	one->ordered = ordered;
+	one->commanded = commanded;
 	one->until_ns = until_ns;
-	if (one->prefix.all || (!one->prefix.bits && ordered)) {
+	if (one->prefix.all || (!one->prefix.bits && commanded)) {
 		one->prefix.all = true;
-		b->all_ordered = ordered;
+		b->all_commanded = commanded;
 		v4 = tbg_prefix_tree_find(&b->tree, &tbg_prefix_v4);
 	}
 	pthread_rwlock_unlock(&b->lock);
@@ -144,7 +144,7 @@ int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_
 
 	if (!one)
 		return -errno;
-	err = order(b, one, true, until_ns);
+	err = command_note(b, one, true, until_ns);
 	if (until_ns && (!b->next_ns || until_ns < b->next_ns))
 		b->next_ns = until_ns;
 	err = err ?: map_update(b, one);
@@ -159,9 +159,9 @@ int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p)
 
 	if (!one)
 		return -ENOENT;
-	if (!one->ordered)
+	if (!one->commanded)
 		return -EPERM;
-	order(b, one, false, 0);
+	command_note(b, one, false, 0);
 	settle(b, one);
 	return 0;
 }
@@ -199,7 +199,7 @@ static void next_clear(void *entry, void *arg)
 
 	one->next = NOT_FILED;
 	one->next_rest = false;
-	one->prefix.all = one->ordered && !one->prefix.bits;
+	one->prefix.all = one->commanded && !one->prefix.bits;
 }
 
 static int file_one(struct tbg_bans *b, const struct tbg_prefix *p, enum filed filed)
@@ -363,7 +363,7 @@ static void show(void *entry, void *arg)
 	const struct ban *one = entry;
 	struct showing *s = arg;
 	struct tbg_ban_shown shown = {
-		.deny = denies(s->bans, one), .filed = !one->ordered, .until_ns = one->until_ns,
+		.deny = denies(s->bans, one), .filed = !one->commanded, .until_ns = one->until_ns,
 	};
 
 	if (one->prefix.all)

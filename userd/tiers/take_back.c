@@ -16,7 +16,7 @@
 #include "tiers/take_back.h"
 
 /* A frame for the program: it must be as long as an Ethernet header at least. */
-struct frame {
+struct input {
 	uint8_t eth[ETH_HLEN];
 	struct tbg_take_back y;
 } __attribute__((packed));
@@ -24,7 +24,7 @@ struct frame {
 /* Runs the program; returns TBG_TAKE_BACK_* with its output in *y. */
 static int ask(const struct tbg_maps *maps, struct tbg_take_back *y)
 {
-	struct frame f = { .y = *y };
+	struct input f = { .y = *y };
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = &f,
 		    .data_size_in = sizeof(f), .data_out = &f,
 		    .data_size_out = sizeof(f), .repeat = 1);
@@ -58,7 +58,7 @@ int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
 		      uint32_t len, uint8_t *out, size_t size)
 {
 	unsigned int class = TBG_BLOB_CLASS(x->blob);
-	const struct tbg_part *part;
+	const struct tbg_blob_part *part;
 	const struct tbg_blob *b;
 	uint32_t from = x->len - len;
 

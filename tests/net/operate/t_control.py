@@ -73,7 +73,7 @@ def connect(of=None):
     return s
 
 
-def say(data, of=None):
+def answers_to(data, of=None):
     """Lines that the daemon answers to data, until it closes."""
     with connect(of) as s:
         s.sendall(data)
@@ -102,7 +102,7 @@ def t_garbage_is_answered_with_errors():
                  b'{"cmd":"objects","limit":null}\n', b'{"cmd":"objects","limit":[1]}\n',
                  b'{"cmd":"purge"}\n', b'{"cmd":"purge","all":"yes"}\n',
                  b'{"cmd":"status","cmd":"stats"}\n', b"x" * 100000):
-        lines = say(data)
+        lines = answers_to(data)
         assert len(lines) == 1, (data[:40], lines)
         answer = json.loads(lines[0])
         assert answer["ok"] is False and answer["error"], (data[:40], answer)
@@ -118,7 +118,7 @@ def t_client_that_is_still_sending_gets_the_last_answer():
 
 
 def t_lines_are_answered_in_order():
-    lines = say(b'{"cmd":"status"}\n{"cmd":"objects"}\nnonsense\n{"cmd":"stats"}\n' * 20)
+    lines = answers_to(b'{"cmd":"status"}\n{"cmd":"objects"}\nnonsense\n{"cmd":"stats"}\n' * 20)
     assert len(lines) == 80, len(lines)
     for i, key in enumerate(["pid", "objects", "error", "passes"] * 20):
         assert key in json.loads(lines[i]), (i, lines[i][:80])
@@ -546,7 +546,7 @@ def t_a_tool_beside_a_daemon_of_another_version():
             for argv in ([new_tool, "--control", other.control], [*old, e.control]):
                 subprocess.run([*argv, "status"], capture_output=True, check=True,
                                timeout=WAIT_S)
-            answers = [json.loads(x) for x in say(
+            answers = [json.loads(x) for x in answers_to(
                 b'{"cmd":"deny"}\n{"cmd":"deny","version":7}\n', other)]
             assert answers[0]["ok"] and not answers[0].get("denied"), answers
             assert not answers[1]["ok"] and "9.9" in answers[1]["error"], answers
