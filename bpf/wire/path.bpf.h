@@ -29,6 +29,8 @@ struct {
 	__type(value, struct tbg_pmtu);
 } tbg_pmtus SEC(".maps");
 
+__u32 tbg_pmtus_any;	/* 1: tbg_pmtus is not empty, or was not */
+
 struct ipv6_devconf___wire {
 	__s32 hop_limit, mtu6;
 } __attribute__((preserve_access_index));
@@ -105,6 +107,8 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_
 	__u32 mtu = tbg_link_mtu(skb, on, p->v6);
 	struct tbg_pmtu *path;
 
+	if (!tbg_pmtus_any)
+		return mtu;
 	path = bpf_map_lookup_elem(&tbg_pmtus, p->key.remote);
 	if (path && path->ways == knob->ways && now_ms - path->learned_ms < TBG_PMTU_MS &&
 	    path->mtu < mtu)
@@ -118,8 +122,10 @@ static __always_inline void tbg_pmtu_learn(struct __sk_buff *skb, const struct t
 {
 	struct tbg_pmtu path = { .mtu = mtu, .learned_ms = now_ms, .ways = knob->ways };
 
-	if (mtu < tbg_mtu_of(skb, knob, NULL, p, now_ms))
-		bpf_map_update_elem(&tbg_pmtus, p->key.remote, &path, BPF_ANY);
+	if (mtu >= tbg_mtu_of(skb, knob, NULL, p, now_ms))
+		return;
+	bpf_map_update_elem(&tbg_pmtus, p->key.remote, &path, BPF_ANY);
+	tbg_pmtus_any = 1;
 }
 
 #endif
