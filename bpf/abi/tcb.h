@@ -91,7 +91,7 @@ struct tbg_tcb {
 	__u32 tsval;		/* newest TSval sent */
 	__u32 tsrecent;		/* newest TSval of the client */
 	__u32 flowinfo;		/* IPv6: first word of the header, as sent */
-	__u32 ifindex;		/* interface on which its last segment arrived */
+	__u32 ifindex;		/* interface of its last request that TC answered, or handshake */
 	__u32 repeat_ms;	/* start of the count in resent; TBG_FRESH: the reply's */
 	__u32 seen_ms;		/* CLOCK_MONOTONIC of the last acceptable segment */
 	__u32 born_ms;
@@ -109,8 +109,8 @@ struct tbg_tcb {
 	__u8 state;		/* enum tbg_tcb_state */
 	__u8 tries;		/* retransmissions by our timer without progress */
 	__u8 undone;		/* GIVING: a segment has gone to the socket meanwhile */
-	__u16 mac[3];		/* source address of its frames */
-	__u16 own[3];		/* their destination address: the interface's own */
+	__u16 mac[3];		/* source address of that frame */
+	__u16 own[3];		/* its destination address: the interface's own */
 	__u16 vlan;		/* VLAN tag of these frames, network order; 0: none */
 	__u8 fails;		/* HANDED: plain segments that the kernel has dropped */
 	__u8 tried;		/* HANDED: TBG_HAND_* of the last one; OPEN: TBG_TCB_* */

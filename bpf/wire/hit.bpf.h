@@ -27,17 +27,23 @@ static __always_inline int tbg_hit_cut(struct __sk_buff *skb, struct tbg_scratch
 	return tbg_mtu_holds(skb, *ret_frame - p->l3) ? 0 : TBG_WHY_SIZE;
 }
 
-/* The client's frames come by another way: our timer's segments take it, too. */
-static __attribute__((noinline)) int tbg_hit_moved(struct __sk_buff *skb, struct tbg_tcb *f)
+/*
+ * The client's frames come by another way: our timer's segments take it, too. The entry may
+ * be another connection's by now, and has to end its request at next.
+ */
+static __attribute__((noinline)) int tbg_hit_moved(struct __sk_buff *skb, struct tbg_tcb *f,
+						   __u32 next)
 {
 	__u16 mac[6] __attribute__((aligned(4)));	/* destination, source */
 
 	if (!f || tbg_load_words(skb, 0, mac, 3))
 		return 0;
 	bpf_spin_lock(&f->lock);
-	f->ifindex = skb->ifindex;
-	__builtin_memcpy(f->own, mac, sizeof(f->own));
-	__builtin_memcpy(f->mac, mac + 3, sizeof(f->mac));
+	if (f->rcv_nxt == next) {
+		f->ifindex = skb->ifindex;
+		__builtin_memcpy(f->own, mac, sizeof(f->own));
+		__builtin_memcpy(f->mac, mac + 3, sizeof(f->mac));
+	}
 	bpf_spin_unlock(&f->lock);
 	return 0;
 }
@@ -48,6 +54,16 @@ static __always_inline bool tbg_hit_is_here(struct __sk_buff *skb, const struct 
 {
 	return f->ifindex == skb->ifindex && f->mac[0] == from[0] && f->mac[1] == from[1] &&
 	       f->mac[2] == from[2];
+}
+
+/* Follows the client by the frame of its last request, which it repeats. */
+static __always_inline void tbg_hit_follow(struct __sk_buff *skb, const struct tbg_pkt *p,
+					   struct tbg_tcb *f)
+{
+	__u16 from[4] __attribute__((aligned(4)));	/* source address and EtherType */
+
+	if (!tbg_load_words(skb, ETH_ALEN, from, 2) && !tbg_hit_is_here(skb, f, from))
+		tbg_hit_moved(skb, f, p->seq + p->payload_len);
 }
 
 /* Answers the request in s->pkt. Returns a TC action, or -reason to leave it to the kernel. */
@@ -77,7 +93,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 	if (!tbg_load_words(skb, ETH_ALEN, from, 2)) {
 		__builtin_memcpy(r->mac, from, sizeof(r->mac));
 		if (!tbg_hit_is_here(skb, f, from))
-			tbg_hit_moved(skb, f);
+			tbg_hit_moved(skb, f, p->seq + p->payload_len);
 	}
 	if (r->nr > 1)
 		tbg_due(key);

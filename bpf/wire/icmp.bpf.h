@@ -8,14 +8,17 @@
 #define TBG_PMTU_V4_LEAST 552	/* net.ipv4.route.min_pmtu */
 #define TBG_PMTU_V6_LEAST 1280	/* RFC 8200 5 */
 
-/* Returns the MTU that an error has, if it is about that; or 0. By the kernel's least. */
+/*
+ * Returns the MTU in an error "packet too big", at least the kernel's minimum; 0: another
+ * error. For IPv6, a smaller one than every link has is wrong (RFC 8201 4).
+ */
 static __always_inline __u32 tbg_icmp_mtu(const __u8 head[8], bool v6)
 {
 	__u32 mtu = v6 ? head[4] << 24 | head[5] << 16 | head[6] << 8 | head[7] :
 			 head[6] << 8 | head[7];
 	__u32 least = v6 ? TBG_PMTU_V6_LEAST : TBG_PMTU_V4_LEAST;
 
-	if (v6 ? head[0] != 2 : head[0] != 3 || head[1] != 4)
+	if (v6 ? head[0] != 2 || mtu < least : head[0] != 3 || head[1] != 4)
 		return 0;
 	return mtu < least ? least : mtu;
 }

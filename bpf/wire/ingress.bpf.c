@@ -197,8 +197,10 @@ static __always_inline void tbg_tcb_narrow(struct tbg_tcb *f, __u32 mtu)
 	heads = (f->flags & TBG_FLOW_V6 ? 60 : 40) + (f->flags & TBG_FLOW_TS ? 12 : 0);
 	if (!(f->flags & TBG_FLOW_V6) && f->last.len / TBG_AGAIN_MAX + TBG_LINE_ROOM > least)
 		least = f->last.len / TBG_AGAIN_MAX + TBG_LINE_ROOM;
-	if (mtu < heads + least)
+	if (mtu < heads + least) {
 		mtu = heads + least;
+		f->flags &= ~TBG_TCB_DF;
+	}
 	if (mtu - heads < f->mss)
 		f->mss = mtu - heads;
 }
@@ -214,24 +216,27 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_sc
 	struct tbg_pkt *p = &s->pkt;
 	struct tbg_tcb_key key = {};
 	struct tbg_tcb *f;
+	bool sent = false;
 	__u32 seq, mtu;
-	bool sent;
 
 	tbg_count(TBG_WHY_NOT_OURS);
 	if (!tbg_icmp_quote(skb, p, &seq, &mtu) || !mtu ||
 	    !tbg_port_served(knob, p->key.local_port))
 		return TBG_PASS;
+	/* without DF, no router has a reason */
+	if (!p->v6 && knob->no_df)
+		return TBG_PASS;
 	tbg_tcb_key_of(skb, knob, p, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
-	sent = (f && tbg_within_reply(f, seq)) || tbg_socket_owes(skb, p, seq);
-	if (!sent || key.vrf)
-		return TBG_PASS;
-	tbg_pmtu_learn(skb, knob, p, mtu, tbg_now_ms());
 	if (f) {
 		bpf_spin_lock(&f->lock);
-		tbg_tcb_narrow(f, mtu);
+		sent = tbg_within_reply(f, seq);
+		if (sent)
+			tbg_tcb_narrow(f, mtu);
 		bpf_spin_unlock(&f->lock);
 	}
+	if (!key.vrf && (sent || tbg_socket_owes(skb, p, seq)))
+		tbg_pmtu_learn(skb, knob, p, mtu, tbg_now_ms());
 	return TBG_PASS;
 }
 
@@ -371,6 +376,8 @@ static __always_inline int tbg_own_again(struct __sk_buff *skb, struct tbg_scrat
 {
 	int act;
 
+	if (s->pkt.payload_len)
+		tbg_hit_follow(skb, &s->pkt, f);
 	if (tbg_is_astray(skb, s, f)) {
 		/* let the stack reset it, over its own route */
 		tbg_tcb_forget(key, f);

@@ -2,7 +2,7 @@
 /*
  * The largest IP packet that reaches a client: as its interface allows, and as routers on the
  * path have reported by ICMP errors (RFC 1191, RFC 8201). The kernel remembers the latter with
- * its routes, but BPF cannot read them there, and it learns nothing of connections without a
+ * its routes, which are not looked up yet here, and it learns nothing of connections without a
  * socket. So they are remembered here, too, by its rules.
  */
 #ifndef TBG_WIRE_PATH_BPF_H
@@ -79,7 +79,7 @@ static __always_inline __u32 tbg_link_mtu(struct __sk_buff *skb, const struct tb
 	__u32 mtu = BPF_CORE_READ(b, dev, mtu), most = mtu;
 
 	if (on)
-		most = v6 ? on->mtu6 : on->mtu;
+		most = (v6 ? on->mtu6 : on->mtu) ?: mtu;
 	else if (own)
 		most = BPF_CORE_READ(own, cnf.mtu6);
 	return most < mtu ? most : mtu;
@@ -93,7 +93,7 @@ static __always_inline __u8 tbg_hops_of(struct __sk_buff *skb, const struct tbg_
 
 	if (!v6)
 		return knob->ttl;
-	if (on)
+	if (on && on->hops)
 		return on->hops;
 	own = tbg_inet6_of(skb);
 	return own ? BPF_CORE_READ(own, cnf.hop_limit) : knob->hops;

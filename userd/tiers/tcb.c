@@ -308,6 +308,9 @@ static bool due_look(const struct tbg_tcbs *t, struct tbg_due *due, uint32_t now
 
 	if ((int32_t)(now_ms - due->at_ms) < 0)
 		return true;
+	/* as it is now: its client may have moved */
+	if (bpf_map_lookup_elem(t->tcbs_fd, &due->key, &due->tcb))
+		return false;
 	next = push_with(t, &due->key, &due->tcb, TBG_PUSH_AGAIN, NULL, 0);
 	due->at_ms = now_ms + (next > 0 ? (uint32_t)next - 1 : TBG_DUE_MS);
 	return next;
