@@ -339,6 +339,14 @@ class Stage:
             assert not more, f"IPv{family}: counters with wire, and without: {more}"
 
 
+def first_data(c: rawtcp.Connection) -> rawtcp.Segment:
+    """The next segment with data, which the network loses."""
+    while True:
+        seg = c.next(lose=True)
+        if seg.data:
+            return seg
+
+
 def differ(x: Any, y: Any) -> str:
     """Where two streams part, since whole ones fill a screen."""
     if not (isinstance(x, tuple) and isinstance(y, tuple) and x and y and

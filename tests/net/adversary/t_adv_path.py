@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Scripts of changes between the ends: path MTU, VLANs, interfaces, daemons.
+"""Scripts of changes between the ends: errors, routers, VLANs, interfaces, daemons.
 
-A router's word about a segment reaches the socket in its own numbers; a
-connection outlives its interface's absence and its daemon's end.
+A connection outlives its interface's absence and its daemon's end.
 """
-import copy
 import os
 import signal
 import sys
@@ -26,226 +24,7 @@ BODIES = {"/hit": talk.content("hit", 600), "/other": talk.content("other", 300)
 HIT, OTHER, FULL, LARGE, NINE = (talk.request(t) for t in (
     "/hit", "/other", "/full", "/large", "/nine"))
 TAG = 5
-LEAST = 552     # net.ipv4.route.min_pmtu
-ERRORS = ("Icmp.InDestUnreachs", "IcmpMsg.InType3", "Icmp6.InPktTooBigs", "Icmp6.InType2")
 stage = adversary.Stage(BODIES)
-
-
-def forget_path():
-    """The server's kernel and wire know nothing of paths any more: routes have changed."""
-    server = stage.net.server
-    for family in ("-4", "-6"):
-        server.run("ip", family, "route", "flush", "cache")
-    for what in ("add", "del"):
-        server.run("ip", "address", what, "10.99.99.99/32", "dev", "lo")
-        time.sleep(0.03 * client.SLOW)      # it may have read routes a moment ago
-        for _ in range(3):
-            talk.ask(stage.daemons["wire"], "status")
-
-
-def first_data(c):
-    while True:
-        seg = c.next(lose=True)
-        if seg.data:
-            return seg
-
-
-def t_forged_fragmentation_needed():
-    """Errors with numbers that were never sent, or were acknowledged long ago: no change."""
-    def script(s):
-        forget_path()
-        c = s.connect()
-        c.send(FULL)
-        seg = first_data(c)
-        c.receive(seg)
-        c.response()
-        c.send(flags=".")
-        mtu = 700 if s.family == 4 else 1280
-        for off in (1 << 20, 1 << 30, -1, -(1 << 20), -(1 << 30)):
-            ip = bytearray(seg.ip)
-            at = 24 if s.family == 4 else 44
-            seq = (int.from_bytes(seg.ip[at:at + 4], "big") + off) % rawtcp.MOD
-            ip[at:at + 4] = seq.to_bytes(4, "big")
-            forged = copy.copy(seg)
-            forged.ip = bytes(ip)
-            s.st.icmp_error(forged, mtu)
-        c.quiet()
-        s.hit(c, FULL)
-        c.send(LARGE)
-        seg = first_data(c)
-        assert seg.len == 1500, f"a segment of {seg.len} bytes"
-        c.receive(seg)
-        assert c.response().body == BODIES["/large"]
-        c = s.connect()
-        c.send(FULL)
-        seg = first_data(c)
-        assert seg.len > 1280, f"a new connection believes it: {seg}"
-        c.receive(seg)
-        c.response()
-        forget_path()
-    stage.play(script)
-
-
-def t_fragmentation_needed_for_the_socket_s_segment():
-    """After hits: the socket finds the segment in its own numbers and sends smaller ones."""
-    adversary.needs_socket("what the socket has learned of the path is forgotten with it")
-    def script(s):
-        mtu = 1000 if s.family == 4 else 1280
-        forget_path()
-        c = s.connect()
-        s.hit(c, HIT)
-        s.hit(c, OTHER)
-        read = c.read
-        c.send(LARGE)
-        lost = first_data(c)
-        assert lost.seq == read and lost.len == 1500, lost
-        c.st.barrier(c.family)
-        c.queue.clear()         # a router drops all of this size
-        s.st.icmp_error(lost, mtu)
-        got = []
-        while not c.whole(c.mask, "GET"):
-            seg = c.next("smaller segments")
-            if seg.len <= mtu:
-                got.append(seg)
-                c.send(flags=".")
-            elif seg.data:      # this one does not get through
-                c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
-        assert c.response().body == BODIES["/large"]
-        assert got and all(seg.df for seg in got)
-        # and wire knows, too: what is larger is the socket's
-        c.send(FULL)
-        while not c.whole(c.mask, "GET"):
-            seg = c.next()
-            assert seg.len <= mtu, f"a packet of {seg.len} bytes on a path of {mtu}"
-            c.send(flags=".")
-        assert c.response().body == BODIES["/full"]
-        forget_path()
-    with stage.impatient():
-        stage.play(script)
-
-
-def take_below(s, c, mtu):
-    """What has arrived, behind a path of that MTU: larger segments are lost, with an error."""
-    for seg in c.pending():
-        if seg.data and seg.len > mtu and seg.df:
-            c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
-            s.st.icmp_error(seg, mtu)
-        elif seg.data or seg.flags != ".":
-            c.send(flags=".")
-
-
-def t_fragmentation_needed_for_wire_s_reply():
-    """It is larger than the path: it must get there, in whatever pieces."""
-    def script(s):
-        mtu = 1000 if s.family == 4 else 1280
-        forget_path()
-        c = s.connect()
-        s.hit(c, OTHER)
-        at, read = c.at, c.read
-        c.send(FULL)
-        lost = first_data(c)
-        assert lost.len > mtu, lost
-        s.st.icmp_error(lost, mtu)
-        for _ in range(5):
-            c.again(FULL, seq=at, ack=c.got)
-            take_below(s, c, mtu)
-            if c.reset or c.whole(c.mask, "GET"):
-                break
-            time.sleep(0.25)        # the client's timer
-        assert c.reset or c.whole(c.mask, "GET"), "it never gets through"
-        if not c.reset:
-            assert c.response().body == BODIES["/full"]
-        assert c.read > read or c.reset
-        forget_path()
-    with stage.impatient():
-        stage.play(script, same=False)
-
-
-def t_path_for_which_the_reply_is_too_many_segments():
-    """IPv4: wire's repeats are not cut as small as that, but have no DF."""
-    def script(s):
-        mtu = 576 if s.family == 4 else 1280
-        forget_path()
-        c = s.connect()
-        at = c.at
-        c.send(NINE)
-        for _ in range(40):
-            take_below(s, c, mtu)
-            assert not c.reset, "a reset"
-            if c.whole(c.mask, "GET"):
-                break
-            c.again(NINE, seq=at, ack=c.got)
-            time.sleep(0.25)        # the client's timer
-        assert c.response().body == BODIES["/nine"]
-        forget_path()
-    with stage.impatient():
-        stage.play(script, same=False)
-
-
-def behind(s, mtu):
-    """
-    A new connection; None: it is not cut for a path of that MTU, and gets the first error.
-    Whether the SYN-ACK has the MSS of the path, too: one a second is the kernel's, and the
-    kernel knows nothing of errors about wire's segments.
-    """
-    locked = mtu < LEAST
-    offered = max(mtu, LEAST) - (40 if s.family == 4 else 60)
-    c = s.connect()
-    at, read = c.at, c.read
-    c.send(FULL)
-    seg = first_data(c)
-    if seg.len > mtu and seg.df:
-        s.st.icmp_error(seg, mtu)
-        c.drop()
-        return None
-    c.receive(seg)
-    assert seg.df != locked, seg
-    while not c.whole(c.mask, "GET"):
-        seg = c.next("the rest")
-        assert seg.len <= mtu or locked, f"a packet of {seg.len} bytes on a path of {mtu}"
-        c.send(flags=".")
-    assert c.response().body == BODIES["/full"] and (c.at, c.read) != (at, read)
-    s.hit(c, OTHER)
-    return c.offered["mss"] == offered
-
-
-def narrow(mtu):
-    def script(s):
-        path = mtu if s.family == 4 else 1280
-        forget_path()
-        net.until(lambda: behind(s, path) is not None, "each connection needs an error")
-        right = [behind(s, path) for _ in range(4)]
-        assert None not in right and sum(right) >= (3 if s.tier == "wire" else 4), right
-        forget_path()
-    return script
-
-
-def t_new_connections_know_the_path():
-    """What an error about one connection says is true for the client's next ones (RFC 1191 4)."""
-    stage.play(narrow(1000), same=False, ignore=ERRORS)
-
-
-def t_new_connections_know_the_path_of_a_socket():
-    """The error is about a segment that the kernel has sent."""
-    def script(s):
-        mtu = 1000 if s.family == 4 else 1280
-        forget_path()
-        def known():
-            c = s.connect()
-            c.send(LARGE)
-            seg = first_data(c)
-            if seg.len > mtu:
-                s.st.icmp_error(seg, mtu)
-            c.drop()
-            return seg.len <= mtu and behind(s, mtu) is not None
-        net.until(known, "not learned")
-        forget_path()
-    stage.play(script, same=False, ignore=(*ERRORS, *adversary.TIMED))
-
-
-def t_new_connections_know_a_path_that_routers_have_to_cut_for():
-    """Below the least MTU that the kernel believes, its packets have no DF."""
-    stage.play(narrow(500), families=(4,), same=False, ignore=ERRORS)
 
 
 def t_unreachable_does_not_kill():
@@ -255,7 +34,7 @@ def t_unreachable_does_not_kill():
         c = s.connect()
         for request in (HIT, LARGE, HIT):
             c.send(request)
-            seg = first_data(c)
+            seg = adversary.first_data(c)
             s.st.icmp_error(seg, kind=kind)
             c.receive(seg)
             c.response()
@@ -306,6 +85,33 @@ def t_repeats_go_where_the_last_request_came_from():
             c.send(NINE)
             while time.monotonic() - began < 0.5:
                 c.next("repeat", lose=True)
+            assert c.response().body == BODIES["/nine"]
+        finally:
+            s.st.mac = mac
+            s.st.neighbours()
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_repeats_go_where_the_request_was_repeated_from():
+    """The client moves while its reply is outstanding, as where a router has failed."""
+    mac = rawtcp.MAC
+
+    def script(s):
+        try:
+            c = s.connect()
+            s.hit(c, HIT)
+            at = c.at
+            c.send(NINE)
+            adversary.first_data(c)
+            s.st.mac = bytes.fromhex("027462670066")
+            s.st.neighbours()
+            time.sleep(0.05)        # not at once: that would be a duplicate
+            c.again(NINE, seq=at, ack=c.got)
+            began = time.monotonic()
+            while time.monotonic() - began < 1:
+                c.next("repeat", lose=True)
+            c.again(NINE, seq=at, ack=c.got)
             assert c.response().body == BODIES["/nine"]
         finally:
             s.st.mac = mac
@@ -515,7 +321,7 @@ def t_interface_down_while_the_socket_sends():
         c = s.connect()
         s.hit(c, HIT)
         c.send(LARGE)
-        first_data(c)
+        adversary.first_data(c)
         c.st.barrier(c.family)
         c.queue.clear()
         down_and_up()
@@ -665,7 +471,7 @@ def t_second_signal_resets_clients_that_have_not_read_all():
                 c = shifted(s)
                 c.window = 20
                 c.send(LARGE, flags)
-                first_data(c)
+                adversary.first_data(c)
                 d = stage.daemons.pop("wire")
                 d.process.send_signal(signal.SIGTERM)
                 net.until(lambda d=d: "draining" in talk.ask(d, "why", "/hit")["detail"])
