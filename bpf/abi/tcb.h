@@ -95,7 +95,7 @@ struct tbg_tcb {
 	__u32 repeat_ms;	/* start of the count in resent; TBG_FRESH: the reply's */
 	__u32 seen_ms;		/* CLOCK_MONOTONIC of the last acceptable segment */
 	__u32 born_ms;
-	__u32 challenged_ms;		/* of the last challenge ACK (RFC 5961 7) */
+	__u32 challenged_ms;	/* of the last challenge ACK (RFC 5961 7) */
 	__u32 answers;		/* requests that wire has answered */
 	__u16 win;		/* raw window field that we advertise, network order */
 	__u16 mss;		/* payload bytes per segment, options deducted */

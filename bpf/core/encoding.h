@@ -24,7 +24,7 @@
 struct tbg_codings {
 	const struct tbg_head *h;
 	__u64 off, end;
-	__u64 qualities;		/* qualities by coding */
+	__u64 qualities;	/* by coding, TBG_QUALITY_BITS each */
 	__u64 skip;		/* 1: ignore everything up to the next comma */
 };
 

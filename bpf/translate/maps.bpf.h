@@ -29,7 +29,7 @@ struct {
 	__type(value, __u32);
 } tbg_retired SEC(".maps");
 
-/* What SYN and SYN-ACK say about a connection that is not yet a flow. */
+/* What SYN and SYN-ACK have of a connection that is not yet a flow. */
 struct tbg_embryo {
 	__u32 irs, iss, tsoff, tsval, flowinfo, ifindex;
 	__u16 win, mss;		/* mss: the client's, then what the socket will send */

@@ -289,9 +289,9 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	}
 	/*
 	 * The daemon closes the socket that gave the connection back in its next system call.
-	 * The client repeats the segment, after 200 ms or more. Only where the daemon is
-	 * preempted between the two does this happen: 1 in 170,000 pipelined requests beside
-	 * three busy loops on two CPUs.
+	 * A segment that arrives in between is dropped, and the client repeats it, after
+	 * 200 ms or more: 1 in 170,000 pipelined requests, where three busy loops preempt the
+	 * daemon on two CPUs.
 	 */
 	if (sk->state != BPF_TCP_LISTEN) {
 		bpf_sk_release(sk);

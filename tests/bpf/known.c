@@ -245,7 +245,7 @@ KTAP_TEST(t_slot_that_is_being_written_is_left_to_its_writer)
 	put(c.slot, (struct tbg_known){ .mark = TBG_KNOWN_BUSY });
 	KTAP_EQ(segment_of(&c, TH_ACK), PASS);
 	KTAP_EQ(at(c.slot).mark, TBG_KNOWN_BUSY);
-	/* but is not to have this connection when he has finished */
+	/* but is not to have this connection when the writer has finished */
 	segment_of(&c, TH_SYN);
 	KTAP_EQ(at(c.slot).mark, TBG_KNOWN_VOID);
 	KTAP_EQ(segment_of(&c, TH_ACK), PASS);

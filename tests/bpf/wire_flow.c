@@ -112,7 +112,7 @@ static void acknowledge_another(void)
 	conns[flow.slot].word = TBG_CONN_WORD(strlen(REQ("/no")), 50);
 	client(&f, &p, TH_ACK | TH_PUSH, REQ("/a"));
 	if (ingress(&f) != PASS || tcp_of(&f, &p)->dest != htons(80))
-		ktap_note("no acknowledgement was told");
+		ktap_note("no acknowledgement was passed on");
 }
 
 /* Duplicated by the network while the reply is in flight: no second reply. */

@@ -507,7 +507,7 @@ static int marked(struct frame *f)
  */
 KTAP_TEST(t_window_reaches_the_socket_before_the_next_bytes_or_not)
 {
-	struct frame f, told;
+	struct frame f, passed;
 	NEED_BPF();
 	set_clock(784111777);
 	struct peer p = peer_new(false, true);
@@ -515,14 +515,14 @@ KTAP_TEST(t_window_reaches_the_socket_before_the_next_bytes_or_not)
 	client(&f, &p, TH_ACK | TH_PUSH, "GET / HTTP/1.1\r\n");
 	KTAP_EQ(ingress(&f), PASS);
 	p.seq += strlen("GET / HTTP/1.1\r\n");
-	client(&told, &p, TH_ACK, "");
-	f = told;
+	client(&passed, &p, TH_ACK, "");
+	f = passed;
 	KTAP_EQ(marked(&f), PASS);
 	client(&f, &p, TH_ACK, "Host: x\r\n\r\n");
 	KTAP_EQ(ingress(&f), PASS);
-	f = told;
+	f = passed;
 	KTAP_EQ(marked(&f), SHOT);
-	f = told;
+	f = passed;
 	KTAP_EQ(ingress(&f), PASS);
 }
 

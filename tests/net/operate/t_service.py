@@ -32,7 +32,7 @@ def get(address, path="/a.txt"):
 
 @contextlib.contextmanager
 def manager():
-    """A socket that is told of the service, and what prefix a daemon of it has."""
+    """A socket that is notified of the service, and what prefix a daemon of it has."""
     name = f"tbg-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         s.bind("\0" + name)
@@ -40,8 +40,8 @@ def manager():
         yield s, f"@{name}"
 
 
-def told(s, what):
-    """Waits for a message that begins so; what was told before it."""
+def notified(s, what):
+    """Waits for a message that begins so; what came before it."""
     before = []
     while not (got := s.recv(4096).decode()).startswith(what):
         before.append(got)
@@ -53,14 +53,14 @@ def t_the_manager_is_notified_of_each_state():
         d = conf.Conf('root = "{root}"\n')
         d.prefix = ["env", f"NOTIFY_SOCKET={name}"]
         with d:
-            assert not told(s, "READY=1")
+            assert not notified(s, "READY=1")
             d.reconfigure('root = "{root}"\nexpires = "1h"\n')
-            assert not told(s, "RELOADING=1\nMONOTONIC_USEC=") and not told(s, "READY=1")
+            assert not notified(s, "RELOADING=1\nMONOTONIC_USEC=") and not notified(s, "READY=1")
             d.save("nonsense")
             d.process.send_signal(signal.SIGHUP)
-            assert not told(s, "RELOADING=1") and not told(s, "READY=1")
+            assert not notified(s, "RELOADING=1") and not notified(s, "READY=1")
             d.process.send_signal(signal.SIGTERM)
-            assert not told(s, "STOPPING=1\nEXTEND_TIMEOUT_USEC=310000000")
+            assert not notified(s, "STOPPING=1\nEXTEND_TIMEOUT_USEC=310000000")
 
 
 def t_the_watchdog_is_fed():
@@ -68,18 +68,18 @@ def t_the_watchdog_is_fed():
         d = daemon.Daemon(*daemon.USER,
                           prefix=("env", f"NOTIFY_SOCKET={name}", "WATCHDOG_USEC=1000000"))
         with d:
-            told(s, "READY=1")
+            notified(s, "READY=1")
             begin = time.monotonic()
             for _ in range(4):
-                told(s, "WATCHDOG=1")
+                notified(s, "WATCHDOG=1")
             assert time.monotonic() - begin > 1, "far too often"
         s.settimeout(0.5)
         with contextlib.suppress(TimeoutError):     # meant for another process
             d = daemon.Daemon(*daemon.USER, prefix=("env", f"NOTIFY_SOCKET={name}",
                                                     "WATCHDOG_USEC=100000", "WATCHDOG_PID=1"))
             with d:
-                told(s, "READY=1")
-                assert not told(s, "WATCHDOG=1"), "not ours to feed"
+                notified(s, "READY=1")
+                assert not notified(s, "WATCHDOG=1"), "not ours to feed"
                 raise AssertionError("fed a watchdog that is another's")
 
 

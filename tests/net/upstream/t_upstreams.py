@@ -18,7 +18,7 @@ import daemon                       # noqa: E402
 import ktap                         # noqa: E402
 import net                          # noqa: E402
 import origin                       # noqa: E402
-from client import says             # noqa: E402
+from client import logs             # noqa: E402
 from origin import END, ask, reply  # noqa: E402
 
 FRESH = "Cache-Control: max-age=60"
@@ -239,12 +239,12 @@ def t_upstreams_have_their_own_servers_limits_and_health():
             assert ask(d.address, "GET", "/sick").body == b"%d" % well.port
         assert not sick.seen("/sick")
         assert [u["upstream"] for u in status(d)["upstreams"]] == ["slow", "sick", "sick"]
-        says(d, f"upstream slow: server {slow.url}: no answer in time")
-        says(
+        logs(d, f"upstream slow: server {slow.url}: no answer in time")
+        logs(
             d, f"upstream sick: server {sick.url}: its health check got 500; not used until one "
                f"succeeds")
         sick.on("/health", reply(204))
-        says(d, f"upstream sick: server {sick.url}: its health check succeeds")
+        logs(d, f"upstream sick: server {sick.url}: its health check succeeds")
         assert not slow.seen("/health")
 
 
@@ -368,7 +368,7 @@ def t_server_that_does_not_answer_is_502():
             assert ask(d.address, "GET", "/b").status == 502
         assert ask(d.address, "GET", "/bad").status == 502
         assert ask(d.address, "GET", "/a").status == 502
-        says(d, "upstream a: server 127.0.0.1:9: Connection refused")
+        logs(d, "upstream a: server 127.0.0.1:9: Connection refused")
         mine = [x for x in d.lines if o.url in x]
         assert len(mine) == 1 and "ended the connection before its answer" in mine[0], mine
         assert ask(d.address, "GET", "/file").body == b"a file"
