@@ -16,7 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define ROUNDS 4000		/* of the race */
+#define ROUNDS 1000		/* of the race */
 #define LOOKS 40		/* at the slot, in each */
 #define OTHER 77		/* mark of a connection that has the slot */
 
