@@ -4,6 +4,7 @@
 
 A connection outlives its interface's absence and its daemon's end.
 """
+import contextlib
 import os
 import signal
 import sys
@@ -70,42 +71,45 @@ def t_requests_brought_by_another_host():
     stage.play(script)
 
 
+@contextlib.contextmanager
+def moving(s):
+    """Calling it gives the client another link address, until the end of the block."""
+    def set_mac(mac=bytes.fromhex("027462670066")):
+        s.st.mac = mac
+        s.st.neighbours()
+    try:
+        yield set_mac
+    finally:
+        set_mac(rawtcp.MAC)
+
+
 def t_repeats_go_where_the_last_request_came_from():
     """The client has another address on the link by now, or is behind another router."""
-    mac = rawtcp.MAC
-
     def script(s):
-        try:
+        with moving(s) as move:
             c = s.connect()
             s.hit(c, HIT)
-            s.st.mac = bytes.fromhex("027462670066")
-            s.st.neighbours()
+            move()
             s.hit(c, HIT)
             began = time.monotonic()
             c.send(NINE)
             while time.monotonic() - began < 0.5:
                 c.next("repeat", lose=True)
             assert c.response().body == BODIES["/nine"]
-        finally:
-            s.st.mac = mac
-            s.st.neighbours()
     with stage.impatient():
         stage.play(script)
 
 
 def t_repeats_go_where_the_request_was_repeated_from():
     """The client moves while its reply is outstanding, as where a router has failed."""
-    mac = rawtcp.MAC
-
     def script(s):
-        try:
+        with moving(s) as move:
             c = s.connect()
             s.hit(c, HIT)
             at = c.at
             c.send(NINE)
             adversary.first_data(c)
-            s.st.mac = bytes.fromhex("027462670066")
-            s.st.neighbours()
+            move()
             time.sleep(0.05)        # not at once: that would be a duplicate
             c.again(NINE, seq=at, ack=c.got)
             began = time.monotonic()
@@ -113,9 +117,6 @@ def t_repeats_go_where_the_request_was_repeated_from():
                 c.next("repeat", lose=True)
             c.again(NINE, seq=at, ack=c.got)
             assert c.response().body == BODIES["/nine"]
-        finally:
-            s.st.mac = mac
-            s.st.neighbours()
     with stage.impatient():
         stage.play(script)
 
