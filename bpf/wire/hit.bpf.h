@@ -48,22 +48,19 @@ static __attribute__((noinline)) int tbg_hit_moved(struct __sk_buff *skb, struct
 	return 0;
 }
 
-/* Returns whether the frame, whose source address is in from, came as the former ones did. */
-static __always_inline bool tbg_hit_is_here(struct __sk_buff *skb, const struct tbg_tcb *f,
-					    const __u16 *from)
+/*
+ * Follows the client to where the frame of its request came from. Reads the source address
+ * into from, which has room for the EtherType, too. Returns 0, or negative.
+ */
+static __always_inline int tbg_hit_follow(struct __sk_buff *skb, const struct tbg_pkt *p,
+					  struct tbg_tcb *f, __u16 from[4])
 {
-	return f->ifindex == skb->ifindex && f->mac[0] == from[0] && f->mac[1] == from[1] &&
-	       f->mac[2] == from[2];
-}
-
-/* Follows the client by the frame of its last request, which it repeats. */
-static __always_inline void tbg_hit_follow(struct __sk_buff *skb, const struct tbg_pkt *p,
-					   struct tbg_tcb *f)
-{
-	__u16 from[4] __attribute__((aligned(4)));	/* source address and EtherType */
-
-	if (!tbg_load_words(skb, ETH_ALEN, from, 2) && !tbg_hit_is_here(skb, f, from))
+	if (tbg_load_words(skb, ETH_ALEN, from, 2))
+		return -1;
+	if (f->ifindex != skb->ifindex || f->mac[0] != from[0] || f->mac[1] != from[1] ||
+	    f->mac[2] != from[2])
 		tbg_hit_moved(skb, f, p->seq + p->payload_len);
+	return 0;
 }
 
 /* Answers the request in s->pkt. Returns a TC action, or -reason to leave it to the kernel. */
@@ -74,7 +71,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 {
 	struct tbg_reply *r = &s->reply;
 	struct tbg_pkt *p = &s->pkt;
-	__u16 from[4] __attribute__((aligned(4)));	/* source address and EtherType */
+	__u16 from[4] __attribute__((aligned(4)));
 	__u32 frame;
 	int why;
 
@@ -90,11 +87,8 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 		return -why;
 	}
 	/* the reply goes to the neighbour that sent the request */
-	if (!tbg_load_words(skb, ETH_ALEN, from, 2)) {
+	if (!tbg_hit_follow(skb, p, f, from))
 		__builtin_memcpy(r->mac, from, sizeof(r->mac));
-		if (!tbg_hit_is_here(skb, f, from))
-			tbg_hit_moved(skb, f, p->seq + p->payload_len);
-	}
 	if (r->nr > 1)
 		tbg_due(key);
 	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))

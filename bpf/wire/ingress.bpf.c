@@ -374,10 +374,11 @@ static __always_inline int tbg_own_again(struct __sk_buff *skb, struct tbg_scrat
 					 const struct tbg_tcb_key *key, struct tbg_tcb *f,
 					 bool soft)
 {
+	__u16 from[4] __attribute__((aligned(4)));
 	int act;
 
 	if (s->pkt.payload_len)
-		tbg_hit_follow(skb, &s->pkt, f);
+		tbg_hit_follow(skb, &s->pkt, f, from);
 	if (tbg_is_astray(skb, s, f)) {
 		/* let the stack reset it, over its own route */
 		tbg_tcb_forget(key, f);

@@ -21,7 +21,7 @@ struct tbg_pmtu_key {
 	__u32 client[4];
 };
 
-/* Client -> MTU of its path. Writer: BPF. LRU: what is evicted is learned again. */
+/* Client -> MTU of its path. Writer: BPF. LRU: one that is evicted is learned again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
