@@ -103,7 +103,7 @@ def t_fragmentation_needed_for_the_socket_s_segment():
                 c.mask[seg.seq - 1:seg.seq - 1 + len(seg.data)] = bytes(len(seg.data))
         assert c.response().body == BODIES["/large"]
         assert got and all(seg.df for seg in got)
-        # and wire knows, too: what is larger is the socket's
+        # wire knows it, too, and leaves longer responses to the socket
         c.send(FULL)
         while not c.whole(c.mask, "GET"):
             seg = c.next()

@@ -83,6 +83,13 @@ def moving(s):
         set_mac(rawtcp.MAC)
 
 
+def lose_repeats(c, seconds):
+    """The network loses the reply for so long; it is repeated all the time."""
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        c.next("repeat", lose=True)
+
+
 def t_repeats_go_where_the_last_request_came_from():
     """The client has another address on the link by now, or is behind another router."""
     def script(s):
@@ -91,10 +98,8 @@ def t_repeats_go_where_the_last_request_came_from():
             s.hit(c, HIT)
             move()
             s.hit(c, HIT)
-            began = time.monotonic()
             c.send(NINE)
-            while time.monotonic() - began < 0.5:
-                c.next("repeat", lose=True)
+            lose_repeats(c, 0.5)
             assert c.response().body == BODIES["/nine"]
     with stage.impatient():
         stage.play(script)
@@ -112,9 +117,7 @@ def t_repeats_go_where_the_request_was_repeated_from():
             move()
             time.sleep(0.05)        # not at once: that would be a duplicate
             c.again(NINE, seq=at, ack=c.got)
-            began = time.monotonic()
-            while time.monotonic() - began < 1:
-                c.next("repeat", lose=True)
+            lose_repeats(c, 1)
             c.again(NINE, seq=at, ack=c.got)
             assert c.response().body == BODIES["/nine"]
     with stage.impatient():
@@ -239,10 +242,8 @@ def t_reply_on_a_vlan_is_repeated_while_nothing_is_heard():
     def script(s):
         c = s.connect(source=s.st.addresses[s.family][0])
         s.hit(c, HIT)
-        began = time.monotonic()
         c.send(NINE)
-        while time.monotonic() - began < 4:
-            c.next("repeat", lose=True)
+        lose_repeats(c, 4)
         assert c.response().body == BODIES["/nine"]
     for _ in tagged("tbg0"):
         with stage.impatient():

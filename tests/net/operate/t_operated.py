@@ -32,7 +32,7 @@ PER_HIT = 20000 // client.SLOW  # hits that are timed, before the scrape and wit
 HOSTS = "one.example", "two.example", "none.example"
 TEXT = ('access-log = "{folder}/log"\nhost "one.example" {\n root = "{root}"\n default = true\n}\n'
         'host "two.example" {\n root = "{root}"\n access-log = "{folder}/two"\n}\n')
-# Most of them what wire may answer, one by one: so many that giving the connection back pays.
+# Most are hits, one after the other: enough for the give-back of a connection to pay.
 # The others in a row, for the daemon.
 ALONE = [("GET", "/small.txt", ""), ("GET", "/medium.bin", ""), ("HEAD", "/small.txt", "")]
 IN_A_ROW = [("GET", "/none", ""), ("GET", "/small.txt?x=1", ""), ("OPTIONS", "/", ""),
