@@ -509,4 +509,43 @@ KTAP_TEST(t_random_segments_behave_as_the_model)
 		KTAP_CHECK(i == TBG_TCB_GIVING || states[i] > nr / 200);
 }
 
+KTAP_TEST(t_reply_that_is_never_acknowledged_ends_in_a_reset)
+{
+	struct tbg_tcb t;
+	unsigned char o[12];
+	struct peer p;
+	struct frame f;
+	struct tbg_tcb_key key;
+	struct __sk_buff ctx = { .ifindex = 1, .cb = { TBG_PUSH_AGAIN } };
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f.b, .ctx_in = &ctx,
+		    .ctx_size_in = sizeof(ctx), .repeat = 1);
+	int fd, next;
+
+	if (geteuid())
+		KTAP_SKIP("not root");
+	if (!makes_sockets_late())
+		KTAP_SKIP("before Linux 6.9: no late sockets");
+	KTAP_CHECK(load());
+	set_clock(784111777);
+	publish("/a", 1, 7, 'a', 300);
+	fd = bpf_map__fd(bpf->maps.tbg_tcbs);
+	begin(&p, 0);
+	segment(&f, &p, true, TH_ACK | TH_PUSH, m.rcv, m.snd, o, 0, payloads[0].text,
+		strlen(payloads[0].text));
+	KTAP_EQ(ingress(&f), REDIRECT);
+	key = (struct tbg_tcb_key){ .flow = key_of(&p) };
+	for (int tries = TBG_PUSH_TRIES - 1; tries <= TBG_PUSH_TRIES; tries++) {
+		KTAP_CHECK(!bpf_map_lookup_elem_flags(fd, &key, &t, BPF_F_LOCK));
+		t.tries = tries;
+		t.repeat_ms = now_ms() - (TBG_DUE_MS << 7);
+		KTAP_CHECK(!bpf_map_update_elem(fd, &key, &t, BPF_F_LOCK));
+		segment(&f, &p, true, TH_ACK, t.rcv_nxt, t.acked, o, 0, "", 0);
+		opts.data_size_in = f.len;
+		KTAP_CHECK(!bpf_prog_test_run_opts(bpf_program__fd(bpf->progs.tbg_push), &opts));
+		next = opts.retval;
+		KTAP_EQ(next > 0, tries < TBG_PUSH_TRIES);
+	}
+	KTAP_CHECK(bpf_map_lookup_elem(fd, &key, &t));
+}
+
 KTAP_MAIN()

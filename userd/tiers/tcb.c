@@ -21,6 +21,7 @@
 
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
 #define TBG_DUES_BATCH 256
+#define SILENT_MS 1000		/* the first retransmission timeout of RFC 6298 */
 #define REFUSALS_MOST 7		/* so that at most 127 requests pass between attempts */
 /*
  * Hits that pay for a give-back and the next hand-over: both take some 146,000
@@ -394,11 +395,22 @@ static bool is_idle(const struct sweep *s, const struct tbg_tcb *tcb)
 	return s->drain || age_ms > (tcb->answers ? s->t->idle_ms : s->t->header_ms);
 }
 
+/*
+ * The client neither acknowledges the last reply nor sends its request again, as it would
+ * after a reply of one segment, for which wire asks for no timer.
+ */
+static bool is_silent(const struct tbg_tcb *tcb, uint32_t age_ms)
+{
+	return age_ms > SILENT_MS && tbg_tcb_owed(tcb);
+}
+
 static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
 {
 	struct sweep *s = arg;
 	uint32_t age_ms = age_of(s, tcb), keep_s = TBG_TCB_CLOSED_S;
 
+	if (tcb->state != TBG_TCB_GIVING && is_silent(tcb, age_ms))
+		due_add(s->t, key);
 	switch (tcb->state) {
 	case TBG_TCB_OPEN:
 		if (is_idle(s, tcb))

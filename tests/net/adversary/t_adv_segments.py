@@ -353,6 +353,16 @@ def t_silence_is_for_the_socket():
             stage.play(script)
 
 
+def t_silence_after_the_first_reply():
+    """Of one segment: a client asks for it again, but this one does not."""
+    def script(s):
+        c = s.connect()
+        _, _, raw, _ = ask(s, c, HIT, True)
+        rest(s, c, raw)
+    with stage.impatient():
+        stage.play(script)
+
+
 def t_silence_after_half_of_it():
     """Only what is not acknowledged is handed over."""
     def script(s):
