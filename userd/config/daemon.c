@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Parses values of the daemon's settings: addresses, interfaces, tiers, paths of
- * sockets and logs. Called for each value of the command line and of the file;
+ * Sets the daemon's own settings, and parses their values: addresses, interfaces, tiers,
+ * paths of sockets and logs. Called for each value of the command line and of the file;
  * changes nothing outside of the options, except that it opens the token's file.
  */
 #include <arpa/inet.h>
@@ -353,4 +353,65 @@ bool tbg_log_level_set(struct tbg_target *t, const char *v)
 bool tbg_user_set(struct tbg_target *t, const char *v)
 {
 	return tbg_privilege_user_known(v) && set_text(&t->options->user, v);
+}
+
+/* --- a value is set, and kept as given ----------------------------------------- */
+
+/* The size of the buffer of a text: a power of two. */
+static size_t room_of(size_t len)
+{
+	size_t ret = 1;
+
+	while (ret <= len)
+		ret *= 2;
+	return ret;
+}
+
+/*
+ * Keeps a value as given, or adds it to those of its list. The buffer doubles, so that
+ * the million values that a list may have are not copied for each of them.
+ */
+static bool given_keep(struct tbg_options *o, unsigned int nr, const char *v, bool more)
+{
+	size_t at = more ? o->given_len[nr] : 0, len = at + more + strlen(v);
+	char *text = more ? o->given[nr] : NULL;
+
+	if (!text || room_of(len) > room_of(at))
+		text = realloc(text, room_of(len));
+	if (!text)
+		return false;
+	if (!more)
+		free(o->given[nr]);
+	sprintf(text + at, "%s%s", more ? " " : "", v);
+	o->given[nr] = text;
+	o->given_len[nr] = len;
+	return true;
+}
+
+/* Sets it and keeps the value as given; of a list, all values. */
+static bool option_set(struct tbg_target *t, unsigned int nr, unsigned int line, const char *v)
+{
+	const struct tbg_setting_row *row = tbg_setting_row(nr);
+	bool list = row->flags & TBG_SETTING_LIST;
+	struct tbg_options *o = t->options;
+
+	if (!tbg_setting_put(row, t, v) ||
+	    !given_keep(o, nr, v, list && !t->begins && o->given[nr]))
+		return false;
+	if (!list)
+		o->line[nr][0] = line;
+	else if (row->set == tbg_listen_set)
+		o->line[nr][o->listen_nr - 1] = line;
+	/* again, with the copy that is kept */
+	return list || tbg_setting_put(row, t, o->given[nr]);
+}
+
+bool tbg_option_set(struct tbg_options *o, unsigned int row, unsigned int line,
+		    const char *v, bool begins, const char **ret_why)
+{
+	struct tbg_target t = { .options = o, .begins = begins, .why = "" };
+	bool good = option_set(&t, row, line, v);
+
+	*ret_why = t.why;
+	return good;
 }

@@ -86,38 +86,6 @@ static void help(void)
 
 /* --- the daemon's own settings --------------------------------------------- */
 
-/* Sets it and keeps the value as given; of a list, all values. */
-static bool option_set(struct tbg_target *t, unsigned int nr, unsigned int line, const char *v)
-{
-	const struct tbg_setting_row *row = tbg_setting_row(nr);
-	bool list = row->flags & TBG_SETTING_LIST;
-	char **given = &t->options->given[nr], *text;
-	bool more = list && !t->begins && *given;
-
-	if (!tbg_setting_put(row, t, v))
-		return false;
-	if (asprintf(&text, "%s%s%s", more ? *given : "", more ? " " : "", v) < 0)
-		return false;
-	free(*given);
-	*given = text;
-	if (!list)
-		t->options->line[nr][0] = line;
-	else if (row->set == tbg_listen_set)
-		t->options->line[nr][t->options->listen_nr - 1] = line;
-	/* again, with the copy that is kept */
-	return list || tbg_setting_put(row, t, text);
-}
-
-bool tbg_option_set(struct tbg_options *o, unsigned int row, unsigned int line,
-		    const char *v, bool begins, const char **ret_why)
-{
-	struct tbg_target t = { .options = o, .begins = begins, .why = "" };
-	bool good = option_set(&t, row, line, v);
-
-	*ret_why = t.why;
-	return good;
-}
-
 void tbg_option_log(const struct tbg_options *o, const char *name, unsigned int nr,
 		    const char *format, ...)
 {

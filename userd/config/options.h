@@ -89,6 +89,7 @@ struct tbg_options {
 	unsigned int client_v4_bits, client_v6_bits;	/* address bits that identify a client */
 	char control_default[108];
 	char *given[TBG_SETTINGS_MAX];	/* values as written; NULL: not given */
+	size_t given_len[TBG_SETTINGS_MAX];	/* of lists */
 	/* line of the file of each value of a list; 0: the command line */
 	unsigned int line[TBG_SETTINGS_MAX][TBG_LISTENER_MAX];
 };
