@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG_MAX	(1 << 20)	/* bytes of a file, and of all together */
+#define CONFIG_MAX	(64 << 20)	/* bytes of all files; a client has 16 to 45 of them */
 #define DEPTH_MAX	8		/* nesting of included files */
 #define BRACES_MAX	8		/* nesting of braces; sections and lists need less */
 
@@ -191,23 +191,42 @@ static bool text_check(struct assembly *a, const char *path, char *text, size_t 
 	return true;
 }
 
+/* Reads what a text may have at most and one byte more, with room for a zero byte. */
+static int text_read(FILE *f, char **ret, size_t *ret_len)
+{
+	size_t room = 1 << 14, len = 0;
+	char *text = NULL, *more;
+
+	do {
+		room *= 2;
+		more = realloc(text, room);
+		if (!more)
+			break;
+		text = more;
+		len += fread(text + len, 1, room - 1 - len, f);
+	} while (!feof(f) && !ferror(f) && len <= CONFIG_MAX);
+	if (more && !ferror(f)) {
+		*ret = text;
+		*ret_len = len;
+		return 0;
+	}
+	free(text);
+	return more ? errno ?: EIO : ENOMEM;
+}
+
 /* NULL: it cannot be read; the error is stored. */
 static char *file_read(struct assembly *a, const char *path, bool included)
 {
 	FILE *f = fopen(path, "re");
-	char *text = malloc(CONFIG_MAX + 1);
+	char *text = NULL;
 	size_t len = 0;
-	int err = f ? 0 : errno;
+	int err = f ? text_read(f, &text, &len) : errno;
 
-	if (f && text) {
-		len = fread(text, 1, CONFIG_MAX + 1, f);
-		err = ferror(f) ? errno : 0;
-	}
 	if (f)
 		fclose(f);
-	if (err || !text)
+	if (err)
 		wrong(a, included ? path : NULL, 0, "%s; expected a file that can be read",
-		      strerror(err ?: ENOMEM));
+		      strerror(err));
 	else if (text_check(a, path, text, len, included))
 		return text;
 	free(text);

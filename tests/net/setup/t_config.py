@@ -415,9 +415,16 @@ def t_file_that_is_not_there_is_named():
 
 
 def t_file_that_is_too_long_is_reported_with_the_limit():
-    code, _, err = check('root = "{root}"\n#' + "x" * (1 << 20))
+    code, _, err = check('root = "{root}"\n#' + "x" * (1 << 26))
     assert code == 2 and "check.conf" in err and \
-           "too long; expected at most 1048576 bytes" in err, err
+           "too long; expected at most 67108864 bytes" in err, err
+
+
+def t_a_list_of_many_clients_has_room_in_a_file():
+    """The daemon takes a million; 30,000 long ones are more than a mebibyte."""
+    listed = ",\n".join(f"2001:0db8:0000:0000:0000:0000:0000:{x:04x}" for x in range(30000))
+    code, out, err = check(f'root = "{{root}}"\ndeny = {{{listed}}}\n')
+    assert len(listed) > 1 << 20 and code == 0 and "good" in out, err
 
 
 def t_root_on_the_command_line_wins():
