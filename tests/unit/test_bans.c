@@ -161,6 +161,44 @@ KTAP_TEST(t_prefixes_of_ipv6_are_not_for_ipv4_clients)
 	tbg_bans_close(b);
 }
 
+/* Times are given, changed, made endless and taken back in any order. */
+KTAP_TEST(t_each_ban_ends_at_its_own_time)
+{
+	static uint64_t end[PREFIXES];		/* 0: not in the end */
+	uint64_t next, seen = 0;
+	struct tbg_prefix p;
+	struct tbg_bans *b;
+
+	KTAP_CHECK(tbg_bans_open(&b, NULL) == 0 && !tbg_bans_next_ns(b));
+	for (int i = 0; i < 20 * PREFIXES; i++) {
+		int nr = random() % PREFIXES, what = random() % 8;
+
+		p = prefix_of(0x0a000000 + nr, 32);
+		if (!what)
+			tbg_bans_remove(b, &p);
+		else
+			KTAP_CHECK(tbg_bans_add(b, &p, what > 1 ? 1 + random() % 1000 : 0) == 0);
+		if (what > 1) {
+			/* again, with the time that is expected */
+			end[nr] = 1 + random() % 1000;
+			KTAP_CHECK(tbg_bans_add(b, &p, end[nr]) == 0);
+		} else {
+			end[nr] = what ? UINT64_MAX : 0;
+		}
+	}
+	for (; (next = tbg_bans_next_ns(b)); seen = next) {
+		KTAP_CHECK(next > seen);
+		tbg_bans_tick(b, next - 1);
+		for (int i = 0; i < PREFIXES; i++)
+			KTAP_CHECK(denies(b, 0x0a000000 + i) == (end[i] >= next));
+		tbg_bans_tick(b, next);
+		for (int i = 0; i < PREFIXES; i++)
+			KTAP_CHECK(denies(b, 0x0a000000 + i) == (end[i] > next));
+	}
+	KTAP_CHECK(seen > 900);
+	tbg_bans_close(b);
+}
+
 KTAP_TEST(t_a_prefix_of_ipv6_has_no_ipv4_address)
 {
 	struct tbg_prefix four, p;

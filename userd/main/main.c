@@ -21,7 +21,6 @@
 
 #include "admin/admin.h"
 #include "tiers/attach.h"
-#include "tiers/bans.h"
 #include "cache/objects.h"
 #include "store/spool.h"
 #include "os/clock.h"
@@ -215,7 +214,6 @@ static void on_second(void *arg, uint64_t now_ns)
 	struct tbg_server *s = &t->s;
 
 	tbg_reload_tick(t->reload);
-	tbg_bans_tick(s->bans, now_ns);
 	tbg_cache_tick(s->files.cache, now_ns);
 	tbg_watch_tick(s->files.watch, now_ns);
 	tbg_open_files_tick(s->files.open_files, now_ns);
@@ -327,7 +325,7 @@ static int loop_fill(struct start *t)
 		if (fds[i] >= 0)
 			err = tbg_loop_add(s->loop, fds[i], EPOLLIN, on_wire_news, s->wire);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
-	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t);
+	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t) ?: tbg_clients_follow(s);
 	return err ?: tbg_loop_while(s->loop, 20, has_step, on_step, t);
 }
 

@@ -124,6 +124,21 @@ int tbg_clients_open(struct tbg_server *s, const uint64_t key[2])
 	return err ?: clients_take(s, &s->opt);
 }
 
+static uint64_t ban_end_ns(void *bans)
+{
+	return tbg_bans_next_ns(bans);
+}
+
+static void on_ban_end(void *bans, uint64_t now_ns)
+{
+	tbg_bans_tick(bans, now_ns);
+}
+
+int tbg_clients_follow(struct tbg_server *s)
+{
+	return tbg_loop_at(s->loop, ban_end_ns, on_ban_end, s->bans);
+}
+
 void tbg_clients_close(struct tbg_server *s)
 {
 	tbg_bans_close(s->bans);

@@ -26,6 +26,8 @@ int tbg_reload_open(struct tbg_reload **ret, struct tbg_server *s, char **argv);
  * message.
  */
 int tbg_clients_open(struct tbg_server *s, const uint64_t key[2]);
+/* Has the loop admit clients again when their time is over. 0 or -ENOMEM. */
+int tbg_clients_follow(struct tbg_server *s);
 void tbg_clients_close(struct tbg_server *s);
 
 void tbg_reload(struct tbg_reload *r);

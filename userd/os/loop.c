@@ -26,6 +26,7 @@ struct timer {
 	LIST_ENTRY(timer) link;
 	uint64_t interval_ns, due_ns;
 	bool (*wanted)(void *arg);	/* NULL: always */
+	uint64_t (*when_ns)(void *arg);	/* NULL: due_ns */
 	void (*fn)(void *arg, uint64_t now_ns);
 	void *arg;
 };
@@ -135,24 +136,38 @@ int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
 	return tbg_loop_while(l, interval_ms, NULL, fn, arg);
 }
 
-int tbg_loop_while(struct tbg_loop *l, unsigned int interval_ms, bool (*wanted)(void *arg),
-		   void (*fn)(void *arg, uint64_t now_ns), void *arg)
+static int timer_add(struct tbg_loop *l, struct timer timer)
 {
 	struct timer *t = malloc(sizeof(*t));
 
 	if (!t)
 		return -ENOMEM;
-	*t = (struct timer){
-		.interval_ns = interval_ms * 1000000ull, .wanted = wanted, .fn = fn, .arg = arg,
-	};
+	*t = timer;
 	t->due_ns = tbg_mono_ns() + t->interval_ns;
 	LIST_INSERT_HEAD(&l->timers, t, link);
 	return 0;
 }
 
-static bool is_wanted(const struct timer *t)
+int tbg_loop_while(struct tbg_loop *l, unsigned int interval_ms, bool (*wanted)(void *arg),
+		   void (*fn)(void *arg, uint64_t now_ns), void *arg)
 {
-	return !t->wanted || t->wanted(t->arg);
+	return timer_add(l, (struct timer){
+		.interval_ns = interval_ms * 1000000ull, .wanted = wanted, .fn = fn, .arg = arg,
+	});
+}
+
+int tbg_loop_at(struct tbg_loop *l, uint64_t (*due_ns)(void *arg),
+		void (*fn)(void *arg, uint64_t now_ns), void *arg)
+{
+	return timer_add(l, (struct timer){ .when_ns = due_ns, .fn = fn, .arg = arg });
+}
+
+/* When a timer is due; UINT64_MAX: never, as things are. */
+static uint64_t due_of(const struct timer *t)
+{
+	if (t->when_ns)
+		return t->when_ns(t->arg) ?: UINT64_MAX;
+	return !t->wanted || t->wanted(t->arg) ? t->due_ns : UINT64_MAX;
 }
 
 /*
@@ -161,18 +176,20 @@ static bool is_wanted(const struct timer *t)
  */
 static int timers_run(struct tbg_loop *l)
 {
-	uint64_t now_ns = tbg_mono_ns(), next_ns = UINT64_MAX;
+	uint64_t now_ns = tbg_mono_ns(), next_ns = UINT64_MAX, due_ns;
 	struct timer *t;
 
 	LIST_FOREACH(t, &l->timers, link)
-		if (now_ns >= t->due_ns && is_wanted(t)) {
+		if (now_ns >= due_of(t)) {
 			t->due_ns = now_ns + t->interval_ns;
 			t->fn(t->arg, now_ns);
 		}
 	/* in the end, since one may have made another wanted */
-	LIST_FOREACH(t, &l->timers, link)
-		if (t->due_ns < next_ns && is_wanted(t))
-			next_ns = t->due_ns;
+	LIST_FOREACH(t, &l->timers, link) {
+		due_ns = due_of(t);
+		if (due_ns < next_ns)
+			next_ns = due_ns;
+	}
 	if (next_ns == UINT64_MAX)
 		return -1;
 	now_ns = tbg_mono_ns();

@@ -34,6 +34,13 @@ int tbg_loop_every(struct tbg_loop *l, unsigned int interval_ms,
 int tbg_loop_while(struct tbg_loop *l, unsigned int interval_ms, bool (*wanted)(void *arg),
 		   void (*fn)(void *arg, uint64_t now_ns), void *arg);
 
+/*
+ * Calls fn once CLOCK_MONOTONIC has reached due_ns(arg), which the loop asks after each
+ * event and timer; 0: not now. fn must change what it returns.
+ */
+int tbg_loop_at(struct tbg_loop *l, uint64_t (*due_ns)(void *arg),
+		void (*fn)(void *arg, uint64_t now_ns), void *arg);
+
 int tbg_loop_run(struct tbg_loop *l);	/* until tbg_loop_stop() */
 void tbg_loop_stop(struct tbg_loop *l);	/* called inside the loop */
 

@@ -20,6 +20,7 @@
 #include <bpf/bpf.h>
 
 #include "abi/ban.h"
+#include "os/due.h"
 #include "os/prefix_tree.h"
 #include "tiers/maps.h"
 
@@ -31,7 +32,7 @@ struct ban {
 	enum filed next;		/* and in the one that is being read */
 	bool rest, next_rest;		/* only for IPv4 clients without a prefix, likewise */
 	bool commanded;			/* a command denies it, */
-	uint64_t until_ns;		/* until then; 0: permanently */
+	struct tbg_due until;		/* until then; never: permanently */
 };
 static_assert(!offsetof(struct ban, prefix), "as the tree has it");
 
@@ -42,7 +43,7 @@ struct tbg_bans {
 	_Atomic unsigned int nr;
 	bool all_commanded;		/* a command denies all clients */
 	unsigned int lengths[129];	/* number of prefixes with this many bits */
-	uint64_t next_ns;		/* when the next one ends; 0: none does */
+	struct tbg_due_heap ends;	/* of those that a command denies for a time */
 };
 
 static bool wanted(const struct ban *one)
@@ -121,13 +122,12 @@ static int settle(struct tbg_bans *b, struct ban *one)
 }
 
 /* Notes that a command denies this prefix, or no longer. */
-static int command_note(struct tbg_bans *b, struct ban *one, bool commanded, uint64_t until_ns)
+static int command_note(struct tbg_bans *b, struct ban *one, bool commanded)
 {
 	struct ban *v4 = NULL;
 
 	pthread_rwlock_wrlock(&b->lock);
 	one->commanded = commanded;
-	one->until_ns = until_ns;
 	if (one->prefix.all || (!one->prefix.bits && commanded)) {
 		one->prefix.all = true;
 		b->all_commanded = commanded;
@@ -144,10 +144,8 @@ int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_
 
 	if (!one)
 		return -errno;
-	err = command_note(b, one, true, until_ns);
-	if (until_ns && (!b->next_ns || until_ns < b->next_ns))
-		b->next_ns = until_ns;
-	err = err ?: map_update(b, one);
+	err = command_note(b, one, true) ?: tbg_due_set(&b->ends, &one->until, until_ns) ?:
+	      map_update(b, one);
 	if (err)
 		tbg_bans_remove(b, p);
 	return err;
@@ -161,7 +159,8 @@ int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p)
 		return -ENOENT;
 	if (!one->commanded)
 		return -EPERM;
-	command_note(b, one, false, 0);
+	tbg_due_set(&b->ends, &one->until, 0);
+	command_note(b, one, false);
 	settle(b, one);
 	return 0;
 }
@@ -175,7 +174,6 @@ int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p)
 struct found {
 	struct ban **ban;
 	unsigned int nr;
-	uint64_t now_ns, next_ns;
 };
 
 /* What the lists of the configuration contain; filled while reading them. */
@@ -293,33 +291,24 @@ int tbg_bans_file(struct tbg_bans *b, const char *deny, const char *allow)
 
 /* --- time ------------------------------------------------------------------- */
 
-static void found_late(void *entry, void *arg)
+static struct ban *ban_of(struct tbg_due *until)
 {
-	struct ban *one = entry;
-	struct found *f = arg;
+	return (struct ban *)((char *)until - offsetof(struct ban, until));
+}
 
-	if (!one->until_ns)
-		return;
-	if (one->until_ns <= f->now_ns)
-		f->ban[f->nr++] = one;
-	else if (!f->next_ns || one->until_ns < f->next_ns)
-		f->next_ns = one->until_ns;
+uint64_t tbg_bans_next_ns(const struct tbg_bans *b)
+{
+	const struct tbg_due *first = tbg_due_first(&b->ends);
+
+	return first ? first->at_ns : 0;
 }
 
 void tbg_bans_tick(struct tbg_bans *b, uint64_t now_ns)
 {
-	struct found f = { .now_ns = now_ns };
+	struct tbg_due *first;
 
-	if (!b->next_ns || now_ns < b->next_ns)
-		return;
-	f.ban = calloc(b->nr + 1, sizeof(*f.ban));
-	if (!f.ban)
-		return;			/* with the next tick */
-	tbg_prefix_tree_each(&b->tree, found_late, &f);
-	b->next_ns = f.next_ns;
-	for (unsigned int i = 0; i < f.nr; i++)
-		tbg_bans_remove(b, &f.ban[i]->prefix);
-	free(f.ban);
+	while ((first = tbg_due_first(&b->ends)) && first->at_ns <= now_ns)
+		tbg_bans_remove(b, &ban_of(first)->prefix);
 }
 
 /* --- who asks ---------------------------------------------------------------- */
@@ -363,7 +352,8 @@ static void show(void *entry, void *arg)
 	const struct ban *one = entry;
 	struct showing *s = arg;
 	struct tbg_ban_shown shown = {
-		.deny = denies(s->bans, one), .filed = !one->commanded, .until_ns = one->until_ns,
+		.deny = denies(s->bans, one), .filed = !one->commanded,
+		.until_ns = one->until.at_ns,
 	};
 
 	if (one->prefix.all)
@@ -400,6 +390,7 @@ void tbg_bans_close(struct tbg_bans *b)
 {
 	if (!b)
 		return;
+	tbg_due_free(&b->ends);
 	tbg_prefix_tree_free(&b->tree);
 	pthread_rwlock_destroy(&b->lock);
 	free(b);

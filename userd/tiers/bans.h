@@ -35,7 +35,9 @@ int tbg_bans_add(struct tbg_bans *b, const struct tbg_prefix *p, uint64_t until_
 /* Removes one of a command. -ENOENT: there is none; -EPERM: it is from the configuration. */
 int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p);
 
-/* About once a second: removes those whose time is over. */
+/* When the next one ends, CLOCK_MONOTONIC; 0: none does. */
+uint64_t tbg_bans_next_ns(const struct tbg_bans *b);
+/* Removes those whose time is over. */
 void tbg_bans_tick(struct tbg_bans *b, uint64_t now_ns);
 
 /* Whether the peer of a connection is denied. */

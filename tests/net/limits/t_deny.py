@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import client
@@ -106,6 +107,23 @@ def t_a_ban_for_a_time_is_over_after_that():
         toboggan(d, "deny", DENIED, "--for", "1s")
         client.until(lambda: not toboggan(d, "deny")["entries"], "it is never over")
         assert status(d, DENIED) == 200
+    served(test)
+
+
+def t_bans_that_begin_one_after_another_end_so():
+    """Each at its own time, not with others at the next full second of the daemon."""
+    def test(d):
+        sources = [f"127.0.0.{x}" for x in range(20, 25)]
+        for source in sources:
+            toboggan(d, "deny", source, "--for", "2s")
+            time.sleep(0.2)
+        left = set()
+
+        def over():
+            left.add(sum(status(d, x) == 403 for x in sources))
+            return 0 in left
+        client.until(over, "they are never over")
+        assert len(left & {1, 2, 3, 4}) >= 3, left
     served(test)
 
 
