@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from typing import Any, Callable, Iterable, Iterator
 
 import client
@@ -92,6 +93,12 @@ def needs_socket(what: str) -> None:
     """Skip a test about the socket of a connection, or about translation."""
     if daemon.LATE:
         raise ktap.Skip(f"no socket there: {what}")
+
+
+def needs_late(what: str) -> None:
+    """Skip a test about connections that wire owns."""
+    if not daemon.LATE:
+        raise ktap.Skip(f"translated connections: {what}")
 
 
 def bare(stream: bytes) -> bytes:
@@ -241,6 +248,12 @@ class Stage:
                    link.server4, "rto_min", f"{ms}ms")
         server.run("ip", "-6", "route", "replace", f"fd87:{link.nr}::/64", "dev", link.name,
                    "metric", "1", "rto_min", f"{ms}ms")
+
+    def routes_read(self) -> None:
+        """The daemon has read the routes and interfaces as they are now."""
+        time.sleep(0.05 * client.SLOW)      # it may have done so a moment ago
+        for _ in range(3):
+            talk.ask(self.daemons["wire"], "status")
 
     def warm(self, tier: str, *targets: str) -> None:
         """Wait until they are cached, so that the next request is a hit."""

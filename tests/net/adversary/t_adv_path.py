@@ -203,8 +203,7 @@ def t_wire_below_a_vlan_interface():
 
 def t_packets_are_those_of_a_vlan_interface_above():
     """Its MTU and its hop limit, not those of the device where wire is; a smaller MTU later."""
-    if not daemon.LATE:
-        raise ktap.Skip("translated connections take the socket's")
+    adversary.needs_late("MTU and hop limit are the socket's")
 
     def within(s, most, hops):
         c = s.connect(source=s.st.addresses[s.family][0])
@@ -230,9 +229,7 @@ def t_packets_are_those_of_a_vlan_interface_above():
             server.sysctl("ipv6.conf.tag5.hop_limit", hops)
             server.run("ip", "link", "set", "tag5", "alias", f"of {hops} hops")  # which is news
             tiers = set()
-            time.sleep(0.05 * client.SLOW)      # the daemon has read routes a moment ago
-            for _ in range(3):
-                talk.ask(stage.daemons["wire"], "status")
+            stage.routes_read()
             stage.play(script)
             assert "wire" in tiers, tiers
 
