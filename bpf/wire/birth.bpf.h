@@ -73,6 +73,13 @@ static __always_inline __u16 tbg_mss_of(const struct tbg_knob *knob, __u32 mss, 
 	return ts ? mss - 12 : mss;
 }
 
+/* Returns whether packets are sent with DF: not where routers have to cut the least of ours. */
+static __always_inline bool tbg_path_takes_df(const struct tbg_knob *knob,
+					      const struct tbg_agreed *a, bool v6)
+{
+	return !v6 && !knob->no_df && a->mtu >= 40 + TBG_MSS_LEAST;
+}
+
 /* Returns the window field for this many bytes, rounded up: a window must not shrink. */
 static __always_inline __be16 tbg_window_field(__u32 bytes, __u32 shift)
 {
@@ -107,7 +114,7 @@ static __always_inline void tbg_tcb_make(struct __sk_buff *skb, const struct tbg
 	f->ttl = a->hops;
 	if (p->v6)
 		f->flags |= TBG_FLOW_V6;
-	else if (!knob->no_df && a->mtu >= 40 + TBG_MSS_LEAST)
+	else if (tbg_path_takes_df(knob, a, p->v6))
 		f->flags |= TBG_TCB_DF;
 	if (!tbg_load_words(skb, 0, mac, 3)) {
 		__builtin_memcpy(f->own, mac, sizeof(f->own));

@@ -11,6 +11,7 @@
 
 #include "ask.bpf.h"
 #include "birth.bpf.h"
+#include "way.bpf.h"
 
 /* The fields of struct tcp_sock that are read here. */
 struct tcp_options_received___wire {
@@ -121,7 +122,8 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 	p->ack = g.snd_nxt;
 	p->tsval = g.tsrecent;
 	p->window = (g.snd_wnd >> (f->wscale & 15)) & 0xffff;
-	if (tbg_hit_cut(skb, s, knob, f, &frame))
+	/* the socket's segments may have shown what the path takes; or its route leads elsewhere */
+	if (!tbg_way_set(skb, knob, p, f) || tbg_hit_cut(skb, s, knob, f, &frame))
 		return 0;
 	/* the socket may have acknowledged the request: the client does not repeat it then */
 	tbg_due(key);

@@ -77,25 +77,39 @@ __attribute__((noinline)) int tbg_way_take(struct __sk_buff *skb, const struct t
 	return 0;
 }
 
-/* Checks that again if routes or interfaces have changed since. Segments may become smaller. */
-static __always_inline void tbg_way_renew(struct __sk_buff *skb, const struct tbg_knob *knob,
-					  const struct tbg_pkt *p, struct tbg_tcb *f)
+/*
+ * Takes MTU and hop limit of the client's route as it is now; segments may become smaller.
+ * Returns 0 if it does not lead out of the segment's interface: then nothing changes.
+ */
+static __attribute__((noinline)) int tbg_way_set(struct __sk_buff *skb,
+						 const struct tbg_knob *knob,
+						 const struct tbg_pkt *p, struct tbg_tcb *f)
 {
-	__u32 ways = knob->ways, out = f->ways != ways ? tbg_way_fits(skb, p) : 0;
-	struct tbg_agreed a = {};
+	struct tbg_agreed a = { .now_ms = tbg_now_ms(), .ways = knob->ways };
+	__u32 out = tbg_way_fits(skb, p);
 	__u16 mss;
 
 	if (!out)
-		return;
-	a.now_ms = tbg_now_ms();
+		return 0;
 	tbg_way_take(skb, p, &a, out);
 	mss = tbg_mss_of(knob, f->peer_mss, a.mtu, p->v6, f->flags & TBG_FLOW_TS);
 	bpf_spin_lock(&f->lock);
 	if (mss < f->mss)
 		f->mss = mss;
+	if (!tbg_path_takes_df(knob, &a, p->v6))
+		f->flags &= ~TBG_TCB_DF;
 	f->ttl = a.hops;
-	f->ways = ways;
+	f->ways = a.ways;
 	bpf_spin_unlock(&f->lock);
+	return 1;
+}
+
+/* Checks that again if routes or interfaces have changed since. */
+static __always_inline void tbg_way_renew(struct __sk_buff *skb, const struct tbg_knob *knob,
+					  const struct tbg_pkt *p, struct tbg_tcb *f)
+{
+	if (f->ways != knob->ways)
+		tbg_way_set(skb, knob, p, f);
 }
 
 /*

@@ -115,6 +115,35 @@ def t_fragmentation_needed_for_the_socket_s_segment():
         stage.play(script)
 
 
+def t_connection_that_is_given_back_knows_the_path():
+    """Its socket has learned it: wire keeps to it from its first reply on."""
+    adversary.needs_late("the socket has the connection")
+
+    def script(s):
+        mtu = 1000 if s.family == 4 else 1280
+        forget_path()
+        c = s.connect()
+        s.hit(c, FULL)
+        c.send(LARGE)
+        for _ in range(40):
+            take_below(s, c, mtu)
+            if c.whole(c.mask, "GET"):
+                break
+            time.sleep(0.05)
+        assert c.response().body == BODIES["/large"]
+        for i in range(8):
+            c.send(FULL)
+            while not c.whole(c.mask, "GET"):
+                seg = c.next("the rest")
+                assert seg.len <= mtu, f"request {i}: {seg.len} bytes on a path of {mtu}: {seg}"
+                c.send(flags=".")
+            assert c.response().body == BODIES["/full"]
+        s.hit(c, OTHER)
+        forget_path()
+    with stage.impatient():
+        stage.play(script, same=False, ignore=ERRORS)
+
+
 def take_below(s, c, mtu):
     """What has arrived, behind a path of that MTU: larger segments are lost, with an error."""
     for seg in c.pending():
