@@ -15,9 +15,17 @@
 #define TBG_KNOWN_BUSY	1	/* is being written */
 #define TBG_KNOWN_VOID	2	/* and is to be emptied, for a connection becomes wire's */
 
+/* Where the segments of a connection come from. */
+struct tbg_known_from {
+	__u16 own[3], mac[3];	/* destination and source address of their frames */
+	__u32 ifindex;
+	__u32 vlan;		/* 0: none */
+};
+
 struct tbg_known {
 	__u64 mark;		/* hash of addresses and ports, or TBG_KNOWN_* */
 	__u64 ends[4];		/* remote and local address; IPv4: both are in the first word */
+	struct tbg_known_from from;
 };
 
 #endif

@@ -91,7 +91,7 @@ struct tbg_tcb {
 	__u32 tsval;		/* newest TSval sent */
 	__u32 tsrecent;		/* newest TSval of the client */
 	__u32 flowinfo;		/* IPv6: first word of the header, as sent */
-	__u32 ifindex;		/* interface of its last request that TC answered, or handshake */
+	__u32 ifindex;		/* interface of its last request at TC, or handshake */
 	__u32 repeat_ms;	/* start of the count in resent; TBG_FRESH: the reply's */
 	__u32 seen_ms;		/* CLOCK_MONOTONIC of the last acceptable segment */
 	__u32 born_ms;
@@ -173,7 +173,11 @@ struct tbg_offer {
 #define TBG_PUSH_GIVE	5	/* the same, and own the connection again: its socket is idle */
 #define TBG_PUSH_ANSWER	6	/* that socket is closed: send the reply */
 #define TBG_PUSH_WHY	TBG_ASK_WHY	/* what would be counted for the request in the segment? */
-#define TBG_PUSH_SEEK	8	/* see each of its segments from now on, although it has a socket */
+/*
+ * See each of its segments from now on, although it has a socket, and go on where the last one
+ * came from. Returns 0 if that is not known.
+ */
+#define TBG_PUSH_SEEK	8
 
 /* Retransmissions by the timer before the connection is reset: 50 s. */
 #define TBG_PUSH_TRIES	8

@@ -205,17 +205,24 @@ static __always_inline void tbg_hand_report(const struct tbg_tcb_key *key)
 	bpf_map_update_elem(&tbg_stuck, key, &one, BPF_ANY);
 }
 
-/* The kernel makes the socket of the segment in p: the connection is no longer wire's. */
-static __always_inline void tbg_hand_done(const struct tbg_pkt *p, const struct tbg_tcb_key *key,
-					  struct tbg_tcb *f, __u8 tried, __u32 now_ms)
+/*
+ * The kernel makes the socket of the segment in p: the connection is no longer wire's. Repeats of
+ * its last reply go where the segment came from.
+ */
+static __always_inline void tbg_hand_done(struct __sk_buff *skb, const struct tbg_pkt *p,
+					  const struct tbg_tcb_key *key, struct tbg_tcb *f,
+					  __u8 tried, __u32 now_ms)
 {
-	bool left;
+	__u16 mac[6] __attribute__((aligned(4)));	/* destination, source */
+	bool read = !tbg_load_words(skb, 0, mac, 3), left;
 
 	bpf_spin_lock(&f->lock);
 	f->state = TBG_TCB_HANDED;
 	f->flags &= ~TBG_TCB_HELD;
 	f->seen_ms = now_ms;
 	f->acked = tbg_seq_max(f->acked, p->ack);
+	if (read)
+		tbg_tcb_move(f, skb->ifindex, mac);
 	left = tbg_crowd_left(f);
 	f->tried = tried;
 	bpf_spin_unlock(&f->lock);
@@ -312,7 +319,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		/* for example, a sysctl forbids an option that the connection has */
 		return !stays && tbg_hand_is_last(f) ? TBG_HAND_RESET : TC_ACT_SHOT;
 	}
-	tbg_hand_done(p, key, f, tried, now_ms);
+	tbg_hand_done(skb, p, key, f, tried, now_ms);
 	if (first)
 		tbg_stat(handed);
 	return TBG_PASS;

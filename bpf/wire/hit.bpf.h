@@ -39,11 +39,8 @@ static __attribute__((noinline)) int tbg_hit_moved(struct __sk_buff *skb, struct
 	if (!f || tbg_load_words(skb, 0, mac, 3))
 		return 0;
 	bpf_spin_lock(&f->lock);
-	if (f->rcv_nxt == next) {
-		f->ifindex = skb->ifindex;
-		__builtin_memcpy(f->own, mac, sizeof(f->own));
-		__builtin_memcpy(f->mac, mac + 3, sizeof(f->mac));
-	}
+	if (f->rcv_nxt == next)
+		tbg_tcb_move(f, skb->ifindex, mac);
 	bpf_spin_unlock(&f->lock);
 	return 0;
 }
@@ -57,8 +54,7 @@ static __always_inline int tbg_hit_follow(struct __sk_buff *skb, const struct tb
 {
 	if (tbg_load_words(skb, ETH_ALEN, from, 2))
 		return -1;
-	if (f->ifindex != skb->ifindex || f->mac[0] != from[0] || f->mac[1] != from[1] ||
-	    f->mac[2] != from[2])
+	if (f->ifindex != skb->ifindex || !tbg_tcb_is_from(f, from))
 		tbg_hit_moved(skb, f, p->seq + p->payload_len);
 	return 0;
 }

@@ -2,7 +2,9 @@
 /*
  * Connections that are known to have a socket. Their segments pass after one look at
  * addresses and ports, instead of a whole parse and the searches for a connection of wire's
- * and for a socket. A connection that is missing here is searched for.
+ * and for a socket. A connection that is missing here is searched for, and one whose segments
+ * come from another link address, interface or VLAN than before: wire answers there when the
+ * connection is given back.
  *
  * It is removed before it can become wire's: at a SYN that wire may answer, and when it is
  * given back, before wire reads the socket's numbers. Where the same addresses and ports
@@ -99,6 +101,20 @@ static __always_inline bool tbg_known_has(const struct tbg_known *slot, const st
 	       s->ends[2] == k->ends[2] && s->ends[3] == k->ends[3];
 }
 
+/* Returns whether the frame comes from there. */
+static __always_inline bool tbg_known_is_from(struct __sk_buff *skb,
+					      const struct tbg_known_from *from)
+{
+	__u16 mac[6] __attribute__((aligned(4)));	/* destination, source */
+
+	if (tbg_load_words(skb, 0, mac, 3))
+		return false;
+	return mac[3] == from->mac[0] && mac[4] == from->mac[1] && mac[5] == from->mac[2] &&
+	       mac[0] == from->own[0] && mac[1] == from->own[1] && mac[2] == from->own[2] &&
+	       skb->ifindex == from->ifindex &&
+	       (skb->vlan_present ? skb->vlan_tci & 0xfff : 0) == from->vlan;
+}
+
 /*
  * Returns whether the frame is a segment, but no SYN, of a connection that is known. A FIN or
  * a reset removes it, so that the table does not fill with those that are closed.
@@ -111,7 +127,7 @@ static __always_inline bool tbg_is_known(struct __sk_buff *skb)
 	if (!tbg_known_read(skb, &k, &flags) || flags & TBG_TCP_SYN)
 		return false;
 	slot = tbg_known_slot(&k);
-	if (!tbg_known_has(slot, &k))
+	if (!tbg_known_has(slot, &k) || !tbg_known_is_from(skb, &slot->from))
 		return false;
 	if (flags & (TBG_TCP_FIN | TBG_TCP_RST))
 		__sync_val_compare_and_swap(&slot->mark, k.mark, TBG_KNOWN_NONE);
@@ -150,16 +166,51 @@ static __attribute__((noinline)) int tbg_known_remove(const struct tbg_pkt *p)
 }
 
 /*
+ * Removes the segment's connection, which is given back, and lets it go on where its segments
+ * have come from. Returns 0 if that is not known.
+ */
+static __attribute__((noinline)) int tbg_known_take(const struct tbg_pkt *p, struct tbg_tcb *f)
+{
+	struct tbg_known_from from;
+	struct tbg_known k, *slot;
+	bool known;
+
+	if (!p || !f)
+		return 0;
+	tbg_known_of(p, &k);
+	slot = tbg_known_slot(&k);
+	if (!slot || __sync_val_compare_and_swap(&slot->mark, k.mark, TBG_KNOWN_BUSY) != k.mark) {
+		tbg_known_remove(p);
+		return 0;
+	}
+	from = slot->from;
+	known = slot->ends[0] == k.ends[0] && slot->ends[1] == k.ends[1] &&
+		slot->ends[2] == k.ends[2] && slot->ends[3] == k.ends[3];
+	__sync_lock_test_and_set(&slot->mark, TBG_KNOWN_NONE);
+	if (!known)
+		return 0;
+	bpf_spin_lock(&f->lock);
+	f->ifindex = from.ifindex;
+	f->vlan = bpf_htons(from.vlan);
+	__builtin_memcpy(f->own, from.own, sizeof(f->own));
+	__builtin_memcpy(f->mac, from.mac, sizeof(f->mac));
+	bpf_spin_unlock(&f->lock);
+	return 1;
+}
+
+/*
  * Adds the segment's connection if it has an established socket and is not wire's. That is
  * checked while the slot is busy: a connection that becomes wire's meanwhile makes it void.
  */
 static __attribute__((noinline)) int tbg_known_add(struct __sk_buff *skb, const struct tbg_pkt *p,
 						   const struct tbg_tcb_key *key)
 {
+	struct tbg_known_from from;
 	struct tbg_known k, *slot;
 	__u64 old;
 
-	if (!p || !key)
+	/* both addresses */
+	if (!p || !key || tbg_load_words(skb, 0, &from, 3))
 		return 0;
 	tbg_known_of(p, &k);
 	slot = tbg_known_slot(&k);
@@ -168,13 +219,16 @@ static __attribute__((noinline)) int tbg_known_add(struct __sk_buff *skb, const 
 	old = *(volatile __u64 *)&slot->mark;
 	/* two connections with the same slot do not take it from each other at each segment */
 	if (old == TBG_KNOWN_BUSY || old == TBG_KNOWN_VOID ||
-	    (old && bpf_get_prandom_u32() & 7) ||
+	    (old && old != k.mark && bpf_get_prandom_u32() & 7) ||
 	    __sync_val_compare_and_swap(&slot->mark, old, TBG_KNOWN_BUSY) != old)
 		return 0;
 	slot->ends[0] = k.ends[0];
 	slot->ends[1] = k.ends[1];
 	slot->ends[2] = k.ends[2];
 	slot->ends[3] = k.ends[3];
+	from.ifindex = skb->ifindex;
+	from.vlan = tbg_vlans(skb, p);
+	slot->from = from;
 	if (tbg_socket_state(skb, p) != BPF_TCP_ESTABLISHED || bpf_map_lookup_elem(&tbg_tcbs, key))
 		k.mark = TBG_KNOWN_NONE;
 	if (__sync_val_compare_and_swap(&slot->mark, TBG_KNOWN_BUSY, k.mark) != TBG_KNOWN_BUSY)

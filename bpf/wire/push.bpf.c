@@ -127,7 +127,7 @@ int tbg_push(struct __sk_buff *skb)
 		return 0;
 	switch (what) {
 	case TBG_PUSH_SEEK:
-		return tbg_known_remove(&s->pkt);
+		return tbg_known_take(&s->pkt, f);
 	case TBG_PUSH_GIVE:
 		return tbg_give(skb, s, knob, &key, f);
 	case TBG_PUSH_ANSWER:

@@ -152,6 +152,23 @@ static __always_inline __u32 tbg_tcb_next(const struct tbg_tcb *f)
 	return f->snd_nxt + tbg_tcb_fin(f);
 }
 
+/* Returns whether the frame's source address is where the connection's frames came from. */
+static __always_inline bool tbg_tcb_is_from(const struct tbg_tcb *f, const __u16 *mac)
+{
+	return f->mac[0] == mac[0] && f->mac[1] == mac[1] && f->mac[2] == mac[2];
+}
+
+/*
+ * The client's frames come by this interface now, and have these addresses: destination and
+ * source. Under the lock.
+ */
+static __always_inline void tbg_tcb_move(struct tbg_tcb *f, __u32 ifindex, const __u16 mac[6])
+{
+	f->ifindex = ifindex;
+	__builtin_memcpy(f->own, mac, sizeof(f->own));
+	__builtin_memcpy(f->mac, mac + 3, sizeof(f->mac));
+}
+
 static __always_inline void tbg_stat_add(__u64 off)
 {
 	__u32 zero = 0;

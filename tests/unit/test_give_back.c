@@ -19,6 +19,11 @@
 
 static struct {
 	bool knows, takes;		/* wire has the answer; it takes the connection */
+	bool lost;			/* wire does not know where the client is */
+	uint32_t ifindex;		/* where wire has found it, if not 0 */
+	uint32_t ran_on;		/* where the request was given */
+	struct tbg_tcb put;		/* what the daemon has put into the map, */
+	bool there;			/* if it is still there */
 	unsigned int asked, given;	/* calls of the program */
 	const struct tbg_tcb *handed;	/* the only connection in the map, or NULL */
 	unsigned int due;		/* connections that BPF has put on its list */
@@ -32,8 +37,13 @@ int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
 	if (ctx->cb[0] == TBG_PUSH_ASK) {
 		it.asked++;
 		opts->retval = it.knows;
+	} else if (ctx->cb[0] == TBG_PUSH_SEEK) {
+		opts->retval = !it.lost;
+		if (it.ifindex)
+			it.put.ifindex = it.ifindex;
 	} else if (ctx->cb[0] == TBG_PUSH_GIVE) {
 		it.given++;
+		it.ran_on = ctx->ifindex;
 		opts->retval = it.takes;
 	} else if (ctx->cb[0] == TBG_PUSH_AGAIN) {
 		it.again++;
@@ -45,19 +55,22 @@ int bpf_prog_test_run_opts(int fd, struct bpf_test_run_opts *opts)
 /* Without a connection all maps are empty: it is forgotten, and nothing is unsent. */
 int bpf_map_lookup_elem(int fd, const void *key, void *value)
 {
-	if (!it.handed)
+	if (!it.handed && !it.there)
 		return -ENOENT;
-	memcpy(value, it.handed, sizeof(*it.handed));
+	memcpy(value, it.handed ? it.handed : &it.put, sizeof(it.put));
 	return 0;
 }
 
 int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
 {
+	memcpy(&it.put, value, sizeof(it.put));
+	it.there = true;
 	return 0;
 }
 
 int bpf_map_delete_elem(int fd, const void *key)
 {
+	it.there = false;
 	return 0;
 }
 
@@ -154,6 +167,20 @@ KTAP_TEST(t_replies_that_are_too_long_are_given_rarely)
 	requests(&k, 13100, 3);
 	KTAP_CHECK(it.given > 90 && it.given < 120);
 	KTAP_CHECK(it.asked < 4 * it.given);
+}
+
+KTAP_TEST(t_given_where_its_client_is_by_now)
+{
+	struct tbg_taken k = { .tcb.ifindex = 2 };
+
+	begin(true, true);
+	it.ifindex = 3;
+	KTAP_CHECK(requests(&k, 1, 1) == 1);
+	KTAP_CHECK(it.ran_on == 3);
+	begin(true, true);
+	it.lost = true;
+	KTAP_CHECK(requests(&k, 10, 1) == 0);
+	KTAP_CHECK(!it.given && !it.there);
 }
 
 /* Hands the connection of *k over after `stay` answers of wire, and takes it. */

@@ -159,7 +159,7 @@ static bool asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint
 
 /*
  * Gives it with that request: true, and the socket is not connected any more. False where the
- * reply is too long, or a segment came meanwhile.
+ * reply is too long, a segment came meanwhile, or it is unknown where the client is.
  */
 static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
 		 const uint8_t *b, uint32_t len)
@@ -187,7 +187,10 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 	 * From now on, segments to the socket undo it. This is a call of its own, so that
 	 * those under way reach the socket before its numbers are read.
 	 */
-	if (push_with(t, &k->key, &tcb, TBG_PUSH_SEEK, NULL, 0) < 0)
+	if (push_with(t, &k->key, &tcb, TBG_PUSH_SEEK, NULL, 0) <= 0)
+		goto forget;
+	/* its client may have moved since the hand-over */
+	if (bpf_map_lookup_elem(t->tcbs_fd, &k->key, &tcb))
 		goto forget;
 	if (push_with(t, &k->key, &tcb, TBG_PUSH_GIVE, b, len) <= 0)
 		goto forget;

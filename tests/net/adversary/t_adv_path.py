@@ -124,6 +124,47 @@ def t_repeats_go_where_the_request_was_repeated_from():
         stage.play(script)
 
 
+def t_repeats_go_where_the_next_request_came_from():
+    """It is handed over, while the reply to the one before is outstanding."""
+    adversary.needs_late("the socket repeats what wire has sent")
+
+    def script(s):
+        with moving(s) as move:
+            c = s.connect()
+            s.hit(c, HIT)
+            read = c.read
+            c.send(NINE)
+            adversary.first_data(c)
+            c.st.barrier(c.family)
+            c.queue.clear()
+            move()
+            c.send(OTHER)
+            began = time.monotonic()
+            while c.next("repeat", lose=True).seq != read:
+                assert time.monotonic() - began < 5 * client.SLOW, "only what the socket sends"
+            while c.whole(c.mask, "GET") is None:
+                c.receive(c.next("rest"))
+                c.send(flags=".")
+            assert c.response().body == BODIES["/nine"]
+            assert c.response().body == BODIES["/other"]
+    with stage.impatient():
+        stage.play(script)
+
+
+def t_given_back_to_where_the_last_request_came_from():
+    """The client moves while its connection has a socket, and later once more."""
+    def script(s):
+        with moving(s) as move:
+            c = s.connect()
+            s.hit(c, HIT)
+            for mac in ("027462670066", "027462670067"):
+                assert c.get(LARGE).body == BODIES["/large"]
+                move(bytes.fromhex(mac))
+                s.hit(c, HIT)
+                s.hit(c, OTHER)
+    stage.play(script)
+
+
 def tagged(device, *options):
     """The server on a VLAN: its interface, addresses there, and a play of hits and more."""
     server, link = stage.net.server, stage.net.links[0]
@@ -245,6 +286,52 @@ def t_reply_on_a_vlan_is_repeated_while_nothing_is_heard():
     for _ in tagged("tbg0"):
         with stage.impatient():
             stage.play(script)
+
+
+@contextlib.contextmanager
+def other_vlan(s):
+    """The server on one more VLAN. Calling it moves the client there, until the block ends."""
+    server, (four, six) = stage.net.server, (s.st.addresses[f][0] for f in (4, 6))
+
+    def move():
+        for addr in (four, six):
+            server.run("ip", "neigh", "replace", addr, "lladdr", s.st.mac.hex(":"), "dev", "tag6",
+                       "nud", "permanent")
+        server.run("ip", "route", "add", f"{four}/32", "dev", "tag6", "src", "10.88.0.1")
+        server.run("ip", "-6", "route", "add", f"{six}/128", "dev", "tag6", "src", "fd88::1")
+        s.st.vlan = TAG + 1
+        stage.routes_read()
+    server.run("ip", "link", "add", "link", stage.net.links[0].name, "name", "tag6", "type",
+               "vlan", "id", str(TAG + 1))
+    try:
+        server.run("ip", "link", "set", "tag6", "up")
+        stage.routes_read()
+        yield move
+    finally:
+        s.st.vlan = TAG
+        server.run("ip", "link", "del", "tag6")
+        stage.routes_read()
+
+
+def t_given_back_on_a_vlan_that_its_client_has_moved_to():
+    """Between two interfaces of VLANs, while the connection had a socket."""
+    adversary.needs_late("the socket has the connection")
+
+    def script(s):
+        with other_vlan(s) as move:
+            c = s.connect(source=s.st.addresses[s.family][0])
+            s.hit(c, HIT)
+            assert c.get(LARGE).body == BODIES["/large"]
+            move()
+            for _ in range(2):
+                c.send(HIT)
+                seg = adversary.first_data(c)
+                assert (seg.vlan or 0) & 0xfff == TAG + 1, f"VLAN {seg.vlan}: {seg}"
+                c.receive(seg)
+                assert c.response().body == BODIES["/hit"]
+            s.hit(c, OTHER)
+    for _ in tagged("tbg0"):
+        stage.play(script)
 
 
 def t_two_tags_of_priority():
