@@ -30,7 +30,12 @@ static __always_inline void tbg_port_learn(struct tbg_port *port, const struct t
 static __always_inline int tbg_xdp_may(struct xdp_md *frame, const struct tbg_knob *knob,
 				       const struct tbg_tcb *f, const struct tbg_pkt *p)
 {
+	__u16 from[4] __attribute__((aligned(4)));	/* source address and EtherType */
+
 	if (p->l3 != ETH_HLEN || f->vlan || f->ifindex != frame->ingress_ifindex)
+		return TBG_WHY_IFACE;
+	/* TC follows a client that has moved: what wire sends later goes there, too */
+	if (tbg_load_words(frame, ETH_ALEN, from, 2) || !tbg_tcb_is_from(f, from))
 		return TBG_WHY_IFACE;
 	if (f->state == TBG_TCB_HANDED || f->state == TBG_TCB_GIVING)
 		return TBG_WHY_HANDED;
@@ -104,11 +109,6 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame, struct tbg_scratch 
 static __always_inline int tbg_xdp_send(struct xdp_md *frame, struct tbg_scratch *s,
 					const struct tbg_knob *knob)
 {
-	__u16 from[4] __attribute__((aligned(4)));	/* source address and EtherType */
-
-	/* the reply goes to the neighbour that sent the request */
-	if (!tbg_load_words(frame, ETH_ALEN, from, 2))
-		__builtin_memcpy(s->reply.mac, from, sizeof(s->reply.mac));
 	if (tbg_reply_write(frame, s, 0))
 		return XDP_DROP;
 	tbg_stat(xdp_hits);

@@ -292,6 +292,26 @@ def another(interfaces, *options):
         assert o.stop() == 0, o.lines
 
 
+def t_what_follows_a_hit_goes_where_the_client_has_moved_to():
+    """The FIN of an idle connection: the last segment that shows where the client is was XDP's."""
+    if not daemon.LATE:
+        raise ktap.Skip("no late sockets: before Linux 6.9")
+    address = n.links[2].server4
+    words = n.client.run("ip", "link", "show", "tbg2").split()
+    was = words[words.index("link/ether") + 1]
+    with another("tbg2:xdp", "--idle-timeout", "2s") as o:
+        target, body = proven(address, OTHER, o)
+        try:
+            with connection(address, OTHER) as c:
+                assert c.get(target, LONG).body == body
+                n.client.run("ip", "link", "set", "tbg2", "address", "02:00:00:00:00:58")
+                assert c.get(target, LONG).body == body
+                assert c.s.recv(1) == b""
+        finally:
+            n.client.run("ip", "link", "set", "tbg2", "address", was)
+            n.server.run("ip", "neigh", "flush", "dev", "tbg2")
+
+
 def t_another_program_goes_first_and_may_go():
     fd = net.xdp_pass(n.server, "tbg2")
     try:
