@@ -40,6 +40,7 @@ struct tbg_way_key {
 
 struct tbg_way {
 	__u32 ifindex[TBG_WAY_IFACES];
+	__u32 id;		/* another one: these are other routes, or have changed */
 };
 
 #define TBG_WAYS_MAX	65536

@@ -14,7 +14,7 @@
 
 struct tbg_pmtu {
 	__u32 mtu, learned_ms;
-	__u32 ways;		/* the knob's: the route is still the same */
+	__u32 way;		/* id of the route to the client: another one is another path */
 };
 
 struct tbg_pmtu_key {
@@ -99,10 +99,25 @@ static __always_inline __u8 tbg_hops_of(struct __sk_buff *skb, const struct tbg_
 	return own ? BPF_CORE_READ(own, cnf.hop_limit) : knob->hops;
 }
 
+static __always_inline struct tbg_way *tbg_way_to(const __u32 address[4])
+{
+	struct tbg_way_key key = { .bits = 128 };
+
+	__builtin_memcpy(key.address, address, sizeof(key.address));
+	return bpf_map_lookup_elem(&tbg_ways, &key);
+}
+
+/* Returns the id of the route to the client; 0: there is none. */
+static __always_inline __u32 tbg_way_id(const struct tbg_pkt *p)
+{
+	struct tbg_way *way = tbg_way_to(p->key.remote);
+
+	return way ? way->id : 0;
+}
+
 /* Returns the size of the largest IP packet for the client that the segment is from. */
-static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_knob *knob,
-					const struct tbg_above *on, const struct tbg_pkt *p,
-					__u32 now_ms)
+static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_above *on,
+					const struct tbg_pkt *p, __u32 now_ms)
 {
 	__u32 mtu = tbg_link_mtu(skb, on, p->v6);
 	struct tbg_pmtu *path;
@@ -110,8 +125,8 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_
 	if (!tbg_pmtus_any)
 		return mtu;
 	path = bpf_map_lookup_elem(&tbg_pmtus, p->key.remote);
-	if (path && path->ways == knob->ways && now_ms - path->learned_ms < TBG_PMTU_MS &&
-	    path->mtu < mtu)
+	if (path && path->mtu < mtu && now_ms - path->learned_ms < TBG_PMTU_MS &&
+	    path->way == tbg_way_id(p))
 		mtu = path->mtu;
 	return mtu;
 }
@@ -120,9 +135,9 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_
 static __always_inline void tbg_pmtu_learn(struct __sk_buff *skb, const struct tbg_knob *knob,
 					   const struct tbg_pkt *p, __u32 mtu, __u32 now_ms)
 {
-	struct tbg_pmtu path = { .mtu = mtu, .learned_ms = now_ms, .ways = knob->ways };
+	struct tbg_pmtu path = { .mtu = mtu, .learned_ms = now_ms, .way = tbg_way_id(p) };
 
-	if (mtu >= tbg_mtu_of(skb, knob, NULL, p, now_ms))
+	if (mtu >= tbg_mtu_of(skb, NULL, p, now_ms))
 		return;
 	bpf_map_update_elem(&tbg_pmtus, p->key.remote, &path, BPF_ANY);
 	tbg_pmtus_any = 1;

@@ -229,7 +229,7 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 	if (!out || !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
 		return TBG_PASS;
 	on = tbg_above_of(skb, out);
-	mtu = tbg_mtu_of(skb, knob, on, p, s->now_ms);
+	mtu = tbg_mtu_of(skb, on, p, s->now_ms);
 	if (mtu < heads + TBG_ADV_LEAST || mtu > 65535)
 		mtu = mtu > 65535 ? 65535 : heads + TBG_ADV_LEAST;
 	c.mss_at = tbg_cookie_mss_at(mss, kind & TBG_OFFER_TS, p->v6);

@@ -10,14 +10,6 @@
 
 #include "birth.bpf.h"
 
-static __always_inline struct tbg_way *tbg_way_to(const __u32 address[4])
-{
-	struct tbg_way_key key = { .bits = 128 };
-
-	__builtin_memcpy(key.address, address, sizeof(key.address));
-	return bpf_map_lookup_elem(&tbg_ways, &key);
-}
-
 /*
  * Returns the interface that the route to the client leads out of, as far as the daemon knows
  * the routes: the segment's, or one that lies on it. 0: another one. For the ACK of a
@@ -71,7 +63,7 @@ __attribute__((noinline)) int tbg_way_take(struct __sk_buff *skb, const struct t
 
 	if (!p || !a || !knob)
 		return 0;
-	mtu = tbg_mtu_of(skb, knob, on, p, a->now_ms);
+	mtu = tbg_mtu_of(skb, on, p, a->now_ms);
 	a->mtu = mtu < 65535 ? mtu : 65535;
 	a->hops = tbg_hops_of(skb, knob, on, p->v6);
 	return 0;

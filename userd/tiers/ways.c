@@ -32,6 +32,27 @@ static uint32_t number_of(const struct nlmsghdr *h, uint16_t type)
 	return tbg_attr_number(tbg_attr_of(h, sizeof(struct rtmsg), type));
 }
 
+static uint32_t hash_add(uint32_t hash, const void *b, size_t len)
+{
+	const uint8_t *at = b;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ at[i]) * 0x1000193;	/* FNV-1a */
+	return hash;
+}
+
+/* A hash of the route as the kernel reports it, without the rest of its lifetime. */
+static uint32_t id_of(const struct nlmsghdr *h)
+{
+	uint32_t id = hash_add(0x811c9dc5, mnl_nlmsg_get_payload(h), sizeof(struct rtmsg));
+	const struct nlattr *a;
+
+	mnl_attr_for_each(a, h, sizeof(struct rtmsg))
+		if (mnl_attr_get_type(a) != RTA_CACHEINFO)
+			id = hash_add(id, a, a->nla_len);
+	return id;
+}
+
 /* Adds an interface; with too many, removes all. */
 static void iface_add(struct tbg_way *way, uint32_t ifindex)
 {
@@ -43,7 +64,7 @@ static void iface_add(struct tbg_way *way, uint32_t ifindex)
 			return;
 		}
 	}
-	memset(way, 0, sizeof(*way));
+	memset(way->ifindex, 0, sizeof(way->ifindex));
 }
 
 static void hops_add(struct tbg_way *way, const struct nlmsghdr *h)
@@ -164,6 +185,7 @@ const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h)
 	at = entry_new(w);
 	if (!at)
 		return "finds no memory";
+	e.way.id = id_of(h);
 	*at = e;
 	return NULL;
 }
@@ -181,6 +203,14 @@ static int entry_order(const void *a, const void *b)
 	return ret ?: (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* Adds another route of the same rank. Routes of one rank may come in any order. */
+static void way_add(struct tbg_way *way, const struct tbg_way *more)
+{
+	way->id += more->id;
+	for (int i = 0; i < TBG_WAY_IFACES && way->ifindex[0] && more->ifindex[i]; i++)
+		iface_add(way, more->ifindex[i]);
+}
+
 /* Keeps one entry for each key: the routes with the least rank. */
 static void join(struct tbg_ways *w)
 {
@@ -194,9 +224,8 @@ static void join(struct tbg_ways *w)
 			w->at[nr++] = *e;
 			continue;
 		}
-		for (int j = 0; j < TBG_WAY_IFACES && last->rank == e->rank &&
-				last->way.ifindex[0] && e->way.ifindex[j]; j++)
-			iface_add(&last->way, e->way.ifindex[j]);
+		if (last->rank == e->rank)
+			way_add(&last->way, &e->way);
 	}
 	w->nr = nr;
 }

@@ -12,7 +12,6 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import adversary
-import client
 import net
 import rawtcp
 import talk
@@ -27,16 +26,17 @@ ERRORS = ("Icmp.InDestUnreachs", "IcmpMsg.InType3", "Icmp6.InPktTooBigs", "Icmp6
 stage = adversary.Stage(BODIES)
 
 
+changes = 0     # of the routes to the client: each has a timeout that none had before
+
+
 def forget_path():
-    """The server's kernel and wire know nothing of paths any more: routes have changed."""
-    server = stage.net.server
-    for family in ("-4", "-6"):
-        server.run("ip", family, "route", "flush", "cache")
-    for what in ("add", "del"):
-        server.run("ip", "address", what, "10.99.99.99/32", "dev", "lo")
-        time.sleep(0.03 * client.SLOW)      # it may have read routes a moment ago
-        for _ in range(3):
-            talk.ask(stage.daemons["wire"], "status")
+    """The server's kernel and wire know nothing of the path any more: its route has changed."""
+    global changes
+    changes += 1
+    ms = stage.rto_ms
+    stage.patience(ms + changes)
+    stage.rto_ms = ms
+    stage.routes_read()
 
 
 def t_forged_fragmentation_needed():
@@ -261,6 +261,32 @@ def t_new_connections_know_the_path_of_a_socket():
         net.until(known, "not learned")
         forget_path()
     stage.play(script, same=False, ignore=(*ERRORS, *adversary.TIMED))
+
+
+def t_path_is_known_while_other_interfaces_come_up():
+    """As on a host of containers, whose routes lead elsewhere."""
+    def script(s):
+        path = 1000 if s.family == 4 else 1280
+        server = stage.net.server
+        forget_path()
+        net.until(lambda: behind(s, path) is not None, "each connection needs an error")
+        try:
+            server.run("ip", "link", "add", "box0", "type", "veth", "peer", "name", "box1")
+            for words in (("link", "set", "box1", "up"), ("link", "set", "box0", "up"),
+                          ("address", "add", "10.77.0.1/24", "dev", "box0"),
+                          ("address", "add", "fd77::1/64", "dev", "box0", "nodad"),
+                          ("route", "add", "10.78.0.0/24", "via", "10.77.0.2")):
+                server.run("ip", *words)
+                stage.routes_read()
+                assert behind(s, path) is not None, f"forgotten with {words}"
+        finally:
+            server.run("ip", "link", "del", "box0")
+            stage.routes_read()
+        assert behind(s, path) is not None, "forgotten when it was removed"
+        forget_path()
+        assert behind(s, path) is None, "another route, and the old path"
+        forget_path()
+    stage.play(script, same=False, ignore=ERRORS)
 
 
 def t_new_connections_know_a_path_that_routers_have_to_cut_for():
