@@ -28,6 +28,24 @@ static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 	return tbg_hit_find(s, s->pkt.payload_len);
 }
 
+/*
+ * Returns the interface that the route to the client leads out of, if it is the segment's or
+ * lies on it: the question names no VLAN.
+ */
+static __attribute__((noinline)) int tbg_ask_out(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	struct tbg_above_key on = { .below = skb->ifindex };
+	struct tbg_way *way = p ? tbg_way_to(p->key.remote) : NULL;
+	__u32 i;
+
+	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
+		on.above = way->ifindex[i];
+		if (on.above == on.below || (on.above && bpf_map_lookup_elem(&tbg_aboves, &on)))
+			return on.above;
+	}
+	return on.below;
+}
+
 /* Fills *ret with a connection that only the interface's MTU and no window limits. */
 static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tbg_knob *knob,
 					  const struct tbg_scratch *s, struct tbg_tcb *ret)
@@ -39,7 +57,7 @@ static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tb
 		.snd_wscale = 14, .rcv_wscale = 14, .flags = TBG_FLOW_TS | TBG_TCB_WSCALE,
 	};
 
-	tbg_way_take(skb, p, &a, skb->ifindex);
+	tbg_way_take(skb, p, &a, tbg_ask_out(skb, p));
 	tbg_tcb_make(skb, knob, p, &a, ret);
 }
 

@@ -275,6 +275,18 @@ def t_packets_are_those_of_a_vlan_interface_above():
             assert "wire" in tiers, tiers
 
 
+def t_why_knows_the_mtu_of_a_vlan_interface_above():
+    """The answer to its clients has more segments than wire sends; that to others has not."""
+    adversary.needs_late("the MTU is the socket's")
+    for _ in tagged("tbg0"):
+        stage.net.server.run("ip", "link", "set", "tag5", "mtu", "900")
+        stage.routes_read()
+        d = stage.daemons["wire"]
+        got = [talk.ask(d, "why", "--client", of, "/nine")["why"]
+               for of in ("10.88.0.100", stage.net.links[0].client4)]
+        assert got == ["SIZE", "HIT_WIRE"], got
+
+
 def t_reply_on_a_vlan_is_repeated_while_nothing_is_heard():
     """For longer than the time after which the client's route is looked up again."""
     def script(s):
