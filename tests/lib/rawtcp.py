@@ -333,13 +333,13 @@ class Station:
         elif (seg.dst, seg.dport, seg.src, seg.sport) not in self.graves:
             self.strays.append(seg)
 
-    def icmp_sum(self, family: int, src: bytes, dst: str, icmp: bytes) -> bytes:
+    def icmp_sum(self, family: int, src: bytes, dst: str, icmp: bytes, **ip: Any) -> bytes:
         """icmp with its checksum, in an IP packet."""
         pseudo = b"" if family == 4 else (socket.inet_pton(socket.AF_INET6, src) +
                                           socket.inet_pton(socket.AF_INET6, dst) +
                                           struct.pack("!II", len(icmp), 58))
         icmp = icmp[:2] + struct.pack("!H", 0xffff - fold(pseudo + icmp)) + icmp[4:]
-        return self.ip(src, dst, icmp, proto=IPPROTO_ICMP[family])
+        return self.ip(src, dst, icmp, proto=IPPROTO_ICMP[family], **ip)
 
     def barrier(self, family: int, again_s: float = WAIT_S / 4) -> None:
         """

@@ -307,9 +307,13 @@ void tbg_routes_look(struct tbg_routes *r)
 
 void tbg_routes_open(struct tbg_routes *ret)
 {
-	/* also of interfaces: when one disappears, its routes do, without a notification */
+	/*
+	 * Also of interfaces: when one disappears, its routes do, without a notification. And of
+	 * the MTU of one for IPv6 that a router advertises (6.12 to 7.2); the hop limit alone is
+	 * not announced, nor are the sysctls of both.
+	 */
 	int groups = RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE | RTMGRP_LINK | RTMGRP_IPV4_RULE |
-		     1 << (RTNLGRP_IPV6_RULE - 1);
+		     1 << (RTNLGRP_IPV6_RULE - 1) | RTMGRP_IPV6_IFINFO;
 
 	*ret = (struct tbg_routes){
 		.news = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK),

@@ -7,6 +7,7 @@ A connection outlives its interface's absence and its daemon's end.
 import contextlib
 import os
 import signal
+import struct
 import sys
 import time
 
@@ -242,26 +243,28 @@ def t_wire_below_a_vlan_interface():
     vlan("tbg0", True)
 
 
+def within(s, most, hops):
+    """The tiers of some answers, all of whose packets are no longer, and have so many hops."""
+    tiers = set()
+    c = s.connect(source=s.st.addresses[s.family][0])
+    for request in (HIT, NINE, HIT, NINE):
+        c.send(request)
+        while c.whole(c.mask, "GET") is None:
+            seg = c.receive(c.next("rest"))
+            assert seg.len <= most and (s.family == 4 or seg.ttl == hops), \
+                f"{seg.len} bytes of {most}, {seg.ttl} hops: {seg}"
+            c.send(flags=".")
+        tiers.add(c.response().tier)
+    c.drop()
+    return tiers
+
+
 def t_packets_are_those_of_a_vlan_interface_above():
     """Its MTU and its hop limit, not those of the device where wire is; a smaller MTU later."""
     adversary.needs_late("MTU and hop limit are the socket's")
 
-    def within(s, most, hops):
-        c = s.connect(source=s.st.addresses[s.family][0])
-        for request in (HIT, NINE, HIT, NINE):
-            c.send(request)
-            while c.whole(c.mask, "GET") is None:
-                seg = c.receive(c.next("rest"))
-                assert seg.len <= most and (s.family == 4 or seg.ttl == hops), \
-                    f"{seg.len} bytes of {most}, {seg.ttl} hops: {seg}"
-                c.send(flags=".")
-            r = c.whole(c.mask, "GET")
-            tiers.add(r.tier)
-            c.read += len(r.raw)
-        c.drop()
-
     def script(s):
-        within(s, mtu[s.family], hops)
+        tiers.update(within(s, mtu[s.family], hops))
     for _ in tagged("tbg0"):
         server = stage.net.server
         for mtu, hops in (({4: 1400, 6: 1400}, 64), ({4: 1300, 6: 1290}, 77)):
@@ -273,6 +276,29 @@ def t_packets_are_those_of_a_vlan_interface_above():
             stage.routes_read()
             stage.play(script)
             assert "wire" in tiers, tiers
+
+
+def advertise(st, hops, mtu):
+    """A router sends these (RFC 4861 4.2), but is no default router."""
+    icmp = struct.pack("!BBHBBHII", 134, 0, 0, hops, 0, 0, 0, 0) + \
+        struct.pack("!BBHI", 5, 1, 0, mtu)
+    st.put(st.frame(6, st.icmp_sum(6, "fe80::1", "ff02::1", icmp, ttl=255)))
+
+
+def t_router_that_advertises_on_a_vlan_is_heard():
+    """Its hop limit and its MTU, which are the VLAN's interface's alone."""
+    adversary.needs_late("MTU and hop limit are the socket's")
+
+    def script(s):
+        tiers.update(within(s, 1290, 55))
+    for st in tagged("tbg0"):
+        server, tiers = stage.net.server, set()
+        server.sysctl("ipv6.conf.tag5.accept_ra", 2)
+        advertise(st, 55, 1290)
+        st.barrier(6)
+        stage.routes_read()
+        stage.play(script, families=(6,))
+        assert "wire" in tiers, tiers
 
 
 def t_why_knows_the_mtu_of_a_vlan_interface_above():
