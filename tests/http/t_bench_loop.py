@@ -29,10 +29,17 @@ import itertools, re, select, socket, socketserver, sys, threading
 FILES = {"/a": bytes(range(256)) * 4, "/b": b"b" * 3000, "/large": b"l" * 60000, "/empty": b""}
 fault, family, address, port = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 seen, lock, replies, taken = {}, threading.Lock(), itertools.count(1), itertools.count(1)
+room = threading.Semaphore(5)
 
 class One(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
     def handle(self):
+        if fault != "few":
+            return self.serve()
+        with room:                          # the others wait, as for a descriptor
+            self.serve()
+
+    def serve(self):
         nr = 0
         if fault == "deaf" and next(taken) > 5:
             threading.Event().wait()        # its connection is open, and nobody reads
@@ -164,6 +171,17 @@ def t_requests_on_each_connection_and_the_next_one():
         got = ask(made, "--calls", "5")
     sound(got)
     assert abs(got["requests"] / got["connects"] - 5) < 1, got
+
+
+def t_a_server_of_few_connections_at_a_time_is_seen():
+    """Also where each has one request: they are held until every one has had its reply."""
+    for calls in ("0", "1"):
+        with server("few") as made:
+            got = ask(made, "--calls", calls)
+        assert got["opened"] == 5, (calls, got)
+        with server() as made:
+            got = ask(made, "--calls", calls)
+        assert got["opened"] == 8 and not got["errors"], (calls, got)
 
 
 def t_a_server_that_closes_after_each_reply():

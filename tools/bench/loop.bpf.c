@@ -564,7 +564,7 @@ static __always_inline int reply_continues(struct __sk_buff *skb, struct loop_co
 	return answer(skb, c, f, ACK);
 }
 
-/* The reply is complete: sends the next request, or closes the connection. */
+/* The reply is complete: sends the next request, closes the connection, or waits. */
 static __always_inline int reply_ends(struct __sk_buff *skb, struct loop_conf *c,
 				      struct loop_flow *f, __u32 i, const struct seen *s,
 				      struct loop_counts *n)
@@ -582,13 +582,14 @@ static __always_inline int reply_ends(struct __sk_buff *skb, struct loop_conf *c
 		f->state = LOOP_ENDING;
 		return TC_ACT_SHOT;
 	}
-	if (f->calls && !--f->calls) {
-		f->state = LOOP_CLOSING;
-		return answer(skb, c, f, FIN | ACK);
-	}
+	/* also before its end, or a server that serves few at a time would be unnoticed */
 	if (c->hold) {
 		f->state = LOOP_HELD;
 		return answer(skb, c, f, ACK);
+	}
+	if (f->calls && !--f->calls) {
+		f->state = LOOP_CLOSING;
+		return answer(skb, c, f, FIN | ACK);
 	}
 	return ask(skb, c, f, n);
 }

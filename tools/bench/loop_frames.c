@@ -124,14 +124,19 @@ void send_frame(const struct loop_flow *f, unsigned int flags, unsigned int seq,
 	sendto(packet_fd, b, 14 + ip_len + tcp_len + len, 0, (void *)&to, sizeof(to));
 }
 
-/* Sends the next request of a connection that waits for it (LOOP_HELD). */
+/* Sends the next request of a connection that waits (LOOP_HELD), or its end after the last. */
 void send_next(struct loop_flow *f)
 {
 	const struct loop_request *r;
 
+	f->at_ns = now_ns();
+	if (f->calls && !--f->calls) {
+		f->state = LOOP_CLOSING;
+		send_frame(f, TH_ACK | TH_FIN, f->snd, NULL);
+		return;
+	}
 	f->request = request_draw();
 	f->sample = f->need = f->got = 0;
-	f->at_ns = now_ns();
 	f->state = LOOP_WAIT;
 	r = &requests[f->request];
 	f->snd += r->len;
