@@ -140,6 +140,34 @@ def t_the_clients_share_is_of_the_load_alone():
                      "client ends", "server ends"], steps
 
 
+def t_work_that_the_clock_does_not_show_is_no_figure():
+    """A few requests take less than its hundredth of a second, or than the idle machine."""
+    class Core:
+        nr, busy_s = 1, 0.0
+
+        def __init__(self, _cpus, _=None):
+            pass
+
+        def since(self):
+            return {"share": 0.0, "busiest": 0.0, "busy_s": self.busy_s, "wall_s": 1.0,
+                    "not_idle_s": self.busy_s, "steal_s": 0.0}
+
+    class Lab:
+        remote, stat, server_cpus, client_cpus = True, lambda *_: str, [0], [1]
+        pids = net_bytes = staticmethod(lambda *_: [])
+
+    old, engine.Core = engine.Core, Core
+    try:
+        for Core.busy_s, idle_share, want in ((0.0, 0.0, None), (0.01, 0.02, None),
+                                              (0.03, 0.0, 7.5e6)):
+            meter = engine.Meter(Lab(), Lab(), meters.Idle())
+            meter.begin()
+            meter.idle_share = idle_share
+            assert meter.read(4)["cpu_ns"] == want, (Core.busy_s, idle_share)
+    finally:
+        engine.Core = old
+
+
 def t_what_is_worked_without_load_is_seen_by_all_looks():
     """One hundredth of a second of ten looks at 0.3 s; others' work is subtracted from its sample
     alone."""
@@ -508,13 +536,17 @@ def sample_of(name, got, reply_len=0, core=None, notes=None):
     return ret
 
 
-def t_too_few_replies_are_noted_at_a_cost_alone():
-    for core, errors, said in ((True, 0, 1), (None, 0, 0), (True, 3, 0)):
-        got = {"requests": 9, "bytes": 9, "errors": errors, "statuses": 0, "seconds": 1.0}
+def t_a_cost_that_is_not_known_is_noted():
+    few, short = "fewer than 10 replies", "hundredths of a second"
+    for requests, core, errors, said in ((9, True, 0, few), (9, None, 0, ""), (9, True, 3, ""),
+                                         (90000, True, 0, short), (90000, None, 0, ""),
+                                         (90000, True, 3, "")):
+        got = {"requests": requests, "bytes": 9, "errors": errors, "statuses": 0, "seconds": 1.0}
         notes = []
         sample_ = sample_of("clients", got, core=core, notes=notes)
-        assert len(notes) == said and bool(sample_["invalid"]) == bool(errors), (notes, sample_)
-        assert not said or "fewer than 10 replies" in notes[0], notes
+        assert len(notes) == bool(said) and bool(sample_["invalid"]) == bool(errors), \
+               (notes, sample_)
+        assert not said or said in notes[0], notes
 
 
 if __name__ == "__main__":

@@ -94,7 +94,8 @@ class Meter:
                "disturbed": False, "net_bps": net_bps}
         if now and requests:
             busy = max(0.0, now["busy_s"] - self.idle_share * now["wall_s"] * self.core.nr)
-            ret["cpu_ns"] = busy / requests * 1e9
+            # less than one unit of the kernel's clock, or than the idle share, is not known
+            ret["cpu_ns"] = busy / requests * 1e9 or None
             ret["not_idle_ns"] = now["not_idle_s"] / requests * 1e9
         if not self.core_too:
             ret["others_s"] = self.others.since_s()
@@ -265,6 +266,9 @@ class Run:
                 exp.note(f"{server.name}, {point.label}: fewer than {REPLIES_MIN} replies to each "
                          "request in flight are too few to compute the cost of one")
             ret.update(meter.read(nr))
+            if nr and meter.core and ret["cpu_ns"] is None and not bad:
+                exp.note(f"{server.name}, {point.label}: {got['requests']:,} requests took too "
+                         "little processor time to be seen in hundredths of a second")
             client_machines(ret, got.get("client_cpus_of"))
             ret["command"] = argvs
             self.figures(ret, got, nr)
