@@ -8,9 +8,11 @@ drops is a queue that netem is on. Never how fast: the machine may be busy.
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
@@ -301,6 +303,20 @@ def t_what_a_killed_load_has_left_makes_room_for_the_next():
             assert ("tbg_client" in programs(*made[:2])) == left, end
         sound(ask(made))
         assert "tbg_client" not in programs(*made[:2])
+
+
+def t_a_client_that_is_held_up_is_seen():
+    """What kernels repeat meanwhile was not lost."""
+    with server() as made, started(made, "--seconds", "3", "--wait",
+                                   stdin=subprocess.PIPE) as proc:
+        assert proc.stdout.readline() == "ready\n"
+        proc.stdin.close()
+        time.sleep(1)
+        os.kill(proc.pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(proc.pid, signal.SIGCONT)
+        got = json.loads(proc.stdout.read())
+        assert proc.wait() == 0 and 400 < got["held_ms"] < 3000, got
 
 
 def t_samples_are_read_a_few_at_a_time():

@@ -62,22 +62,25 @@ def t_wire_is_measured_beyond_its_default_size():
 
 def t_capacity_has_no_figure_where_something_else_is_the_limit():
     exp = capacity.Capacity(options("capacity"))
-    full = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0}
+    full = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0,
+            "held_ms": 20}
     assert bottleneck.refused(exp.own_limit(full)[0]) is None
     for change, whose in (({"server_share": 0.8}, bottleneck.UNKNOWN),
                           ({"server_share": 0.8, "client_share": 0.99}, bottleneck.CLIENT),
                           ({"others_share": 0.2}, bottleneck.OTHERS),
-                          ({"stolen": 0.2}, bottleneck.OTHERS)):
+                          ({"stolen": 0.2}, bottleneck.OTHERS),
+                          ({"held_ms": 312}, bottleneck.OTHERS)):
         got = exp.own_limit({**full, **change})
-        assert got[0] == whose and bottleneck.refused(whose) and "%" in got[1], (change, got)
+        unit = "ms" if "held_ms" in change else "%"
+        assert got[0] == whose and bottleneck.refused(whose) and unit in got[1], (change, got)
     assert "100% of their time" in exp.own_limit({**full, "others_share": 4.02})[1]
 
 
 def t_on_a_busy_machine_a_figure_is_marked():
     exp = capacity.Capacity(options("capacity", "--rows", "1k", "--busy-machine"))
-    for change in {}, {"others_share": 0.2}, {"stolen": 0.2}:
+    for change in {}, {"others_share": 0.2}, {"stolen": 0.2}, {"held_ms": 312}:
         sample = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0,
-                  **change}
+                  "held_ms": 20, **change}
         assert exp.own_limit(sample)[0] == bottleneck.SERVER
         assert sample["disturbed"] == bool(change), sample
     entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER), "floor": (1e6, bottleneck.SERVER)})
@@ -129,7 +132,7 @@ def t_a_header_line_is_a_field():
 def t_a_floor_that_the_client_cannot_fill_is_a_bound():
     exp = capacity.Capacity(options("capacity", "--rows", "1k"))
     sample = {"server": capacity.FLOOR, "server_share": 0.8, "client_share": 0.98,
-              "others_share": 0.0, "stolen": 0.0, "rate": 1e6}
+              "others_share": 0.0, "stolen": 0.0, "held_ms": 20, "rate": 1e6}
     sample["limit"], why = exp.own_limit(sample)
     assert sample["limit"] == bottleneck.AT_LEAST and "80%" in why and "98%" in why, why
     assert bottleneck.refused(bottleneck.AT_LEAST) is None and exp.rate(sample) == 1.25e6
@@ -256,7 +259,7 @@ def t_bad_input_is_reported_and_gives_no_figure():
     load = loads.Loop(256, "x.list")
     good = {"requests": 1000, "bytes": 1e6, "seconds": 1, "errors": 0, "statuses": 0, "kinds": {},
             "opened": 256, "verified": 10, "gaps": 0, "resent": 0, "segments": 1000,
-            "idle": {"0": 0.0, "1": 0.5}, "stolen": {"0": 0.0}}
+            "held_ms": 20, "idle": {"0": 0.0, "1": 0.5}, "stolen": {"0": 0.0}}
 
     def after(others=0.0, **change):
         sample.update(invalid=None, rate=1000, others_share=others)
@@ -271,9 +274,12 @@ def t_bad_input_is_reported_and_gives_no_figure():
                          ({}, "the link lost segments"),
                          ({"verified": 0}, "not one reply was verified")):
         refused(lambda change=change: after(**change), text=text)
-    again = iter((25,))
+    again = iter((25,) * 3)
     after(others=0.2, resent=20)        # other programs hold them up: that is said instead
     refused(lambda: after(others=0.2, gaps=20), text="the link lost segments: 2.0%")
+    after(held_ms=312, resent=20)
+    assert "held up for 312 ms" in exp.own_limit(sample)[1], sample
+    refused(lambda: after(held_ms=312, gaps=20), text="the link lost segments: 2.0%")
     # wrong bytes, statuses; connections that were not opened
     for change, text in (({"errors": 3, "kinds": {"body": 3}}, "body 3"),
                          ({"statuses": 2}, "2 wrong statuses"),

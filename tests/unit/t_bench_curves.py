@@ -137,7 +137,7 @@ def t_a_ramp_is_of_1_to_64_clients():
 def t_a_rate_of_the_ramp_is_what_so_few_clients_ask_for_until_a_side_is_full():
     exp = clients.Ramp(t_bench.options("ramp"))
     few = {"clients_nr": 2, "server_share": 0.5, "client_share": 0.3, "others_share": 0.0,
-           "stolen": 0.0}
+           "stolen": 0.0, "held_ms": 20}
     assert exp.own_limit(few) == (bottleneck.DEMAND, "2 clients had one request each at a time")
     for change, whose in (({"server_share": 0.99}, bottleneck.SERVER),
                           ({"client_share": 0.99}, bottleneck.CLIENT),

@@ -36,6 +36,7 @@ FULL = 0.95                 # of the server's CPUs, from their idle time
 CLIENT_FULL = 0.9           # of the clients' CPUs, while the server's are not full
 OTHERS_MAX = 0.03           # of the server's CPUs that other programs may have taken
 STOLEN_MAX = 0.03           # by other virtual machines
+HELD_MAX_MS = 150           # without a look of the client: at 200 ms kernels repeat segments
 LOST_MAX = 0.001            # share of segments, as a gap shows them or their repetition
 CONNECTIONS = 256           # with fewer, each side waits for the batches of the other
 WAITING = 2                 # packets of a connection that may wait for a core
@@ -259,6 +260,7 @@ class FullCore(Experiment):
         cpus = [str(cpu) for cpu in run.lab.server_cpus]
         sample["server_share"] = 1 - sum(got["idle"][cpu] for cpu in cpus) / len(cpus)
         sample["server_busiest"] = 1 - min(got["idle"][cpu] for cpu in cpus)
+        sample["held_ms"] = got["held_ms"]
         sample["stolen"] = sum(got["stolen"][cpu] for cpu in cpus) / len(cpus)
         clients = [str(cpu) for cpu in run.lab.client_cpus]
         sample["client_share"] = 1 - sum(got["idle"][cpu] for cpu in clients) / len(clients)
@@ -317,7 +319,9 @@ def by_others(sample: Sample) -> str:
     if sample["others_share"] > OTHERS_MAX:
         # a process that has waited for others has their time at once
         return f"{min(1, sample['others_share']):.0%} of their time"
-    return f"{sample['stolen']:.0%} stolen by the hypervisor" * (sample["stolen"] > STOLEN_MAX)
+    if sample["stolen"] > STOLEN_MAX:
+        return f"{sample['stolen']:.0%} stolen by the hypervisor"
+    return f"the client was held up for {sample['held_ms']} ms" * (sample["held_ms"] > HELD_MAX_MS)
 
 
 class Capacity(FullCore):

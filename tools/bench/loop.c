@@ -232,9 +232,19 @@ static void count(struct totals *ret, bool cpus)
 		cpu_times(ret);
 }
 
-static void print(const struct totals *a, const struct totals *b, const long *windows,
-		  int window_nr, unsigned int open_nr, unsigned int stalled)
+/* A measurement: counts at its start, at its last look, and at the start of the window. */
+struct measurement {
+	struct totals start, last, window;
+	long windows[WINDOWS_MAX];	/* requests per second */
+	int window_nr;
+	bool running, over;
+	int64_t until_ns, next_window_ns, patience_ns;
+	int64_t looked_ns, held_ns;	/* time of the last look; the longest time without one */
+};
+
+static void print(const struct measurement *m, unsigned int open_nr, unsigned int stalled)
 {
+	const struct totals *a = &m->start, *b = &m->last;
 	double seconds = (double)(b->at_ns - a->at_ns) / SECOND_NS;
 
 	printf("{\"requests\": %llu, \"bytes\": %llu, \"seconds\": %.6f, \"errors\": %llu, "
@@ -249,9 +259,9 @@ static void print(const struct totals *a, const struct totals *b, const long *wi
 	       "\"resent\": %ld, \"room\": %llu, \"verified\": %ld, \"unsampled\": %llu, ",
 	       b->n.segments - a->n.segments, b->n.lost, b->n.repeated, b->n.stray, resent,
 	       b->n.room, verified, b->n.unsampled);
-	printf("\"windows\": [");
-	for (int i = 0; i < window_nr; i++)
-		printf("%s%ld", i ? ", " : "", windows[i]);
+	printf("\"held_ms\": %lld, \"windows\": [", (long long)m->held_ns / 1000000);
+	for (int i = 0; i < m->window_nr; i++)
+		printf("%s%ld", i ? ", " : "", m->windows[i]);
 	printf("], \"idle\": {");
 	for (int i = 0, n = 0; i < b->cpu_nr; i++)
 		printf("%s\"%d\": %.4f", n++ ? ", " : "", i,
@@ -333,15 +343,6 @@ static void end_flows(void)
 	sleep_ns(50000000);
 }
 
-/* A measurement: counts at its start, at its last look, and at the start of the window. */
-struct measurement {
-	struct totals start, last, window;
-	long windows[WINDOWS_MAX];	/* requests per second */
-	int window_nr;
-	bool running, over;
-	int64_t until_ns, next_window_ns, patience_ns;
-};
-
 static int64_t window_ns(void)
 {
 	return opt.window_ms * 1000000LL;
@@ -411,11 +412,15 @@ static void measure(struct ring_buffer *ring)
 	bool more = false;
 
 	open_flows();
+	m.looked_ns = now_ns();
 	while (!asked_to_end) {
 		if (!more || opt.pieces)
 			sleep_ns(POLL_NS);
 		more = samples_read(ring);
 		now = now_ns();
+		if (now - m.looked_ns > m.held_ns)
+			m.held_ns = now - m.looked_ns;
+		m.looked_ns = now;
 		if (now >= next_look) {
 			look_for_losses(now, m.patience_ns);
 			next_look = now + AGAIN_NS / 4;
@@ -437,7 +442,7 @@ static void measure(struct ring_buffer *ring)
 		die("was asked to end");
 	while (samples_read(ring))
 		;
-	print(&m.start, &m.last, m.windows, m.window_nr, open_nr, stalled);
+	print(&m, open_nr, stalled);
 }
 
 static void interface(const char *name)
