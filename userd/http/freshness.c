@@ -236,12 +236,12 @@ void tbg_request_directives_read(struct tbg_request_directives *w, unsigned int 
 
 /* Responses */
 
-/* Heuristically cacheable (RFC 9110 15.1). */
+/* Heuristically cacheable (RFC 9110 15.1, and RFC 7725 3 of 451). */
 static bool status_heuristic(unsigned int status)
 {
 	switch (status) {
 	case 200: case 203: case 204: case 206: case 300: case 301: case 308:
-	case 404: case 405: case 410: case 414: case 501:
+	case 404: case 405: case 410: case 414: case 451: case 501:
 		return true;
 	}
 	return false;
@@ -249,7 +249,7 @@ static bool status_heuristic(unsigned int status)
 
 /*
  * Statuses whose caching requirements are implemented (3): the final ones of
- * RFC 9110 except 304, which is not stored itself.
+ * RFC 9110 except 304, which is not stored itself, and 451.
  */
 static bool status_understood(unsigned int status)
 {
@@ -257,7 +257,7 @@ static bool status_understood(unsigned int status)
 	       (status >= 300 && status <= 303) || status == 305 ||
 	       status == 307 || status == 308 ||
 	       (status >= 400 && status <= 417) || status == 421 ||
-	       status == 422 || status == 426 ||
+	       status == 422 || status == 426 || status == 451 ||
 	       (status >= 500 && status <= 505);
 }
 

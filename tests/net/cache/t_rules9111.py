@@ -154,7 +154,7 @@ rule("missing",
 
 # 4.2.2
 table.section = "heuristic"
-for _status in (200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501):
+for _status in (200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 451, 501):
     fresh(f"of_{_status}", OLD, status=_status)
 for _status in (201, 202, 302, 303, 307, 400, 403, 500, 502, 503, 504, 599):
     spent(f"not_of_{_status}", OLD, status=_status)
@@ -186,7 +186,7 @@ STATUSES = (200, 203, 204, 299, 300, 301, 302, 303, 307, 308, 400, 403, 404, 405
 for _status in STATUSES:
     fresh(f"{_status}_with_a_lifetime", CC + "max-age=3600", status=_status)
     spent(f"{_status}_without_one", CC + "max-age=0", status=_status)
-for _status in (200, 203, 204, 301, 302, 303, 307, 308, 404, 410, 414, 500, 501, 503):
+for _status in (200, 203, 204, 301, 302, 303, 307, 308, 404, 410, 414, 451, 500, 501, 503):
     fresh(f"{_status}_is_understood", CC + "max-age=3600, no-store, must-understand",
           status=_status)
 for _status in (299, 499, 599):
