@@ -71,18 +71,17 @@ __attribute__((noinline)) int tbg_way_take(struct __sk_buff *skb, const struct t
 
 /*
  * Takes MTU and hop limit of the client's route as it is now; segments may become smaller.
- * Returns 0 if it does not lead out of the segment's interface: then nothing changes.
+ * Returns false if it does not lead out of the segment's interface: then nothing changes.
  */
-static __attribute__((noinline)) int tbg_way_set(struct __sk_buff *skb,
-						 const struct tbg_knob *knob,
-						 const struct tbg_pkt *p, struct tbg_tcb *f)
+static __always_inline bool tbg_way_set(struct __sk_buff *skb, const struct tbg_knob *knob,
+					const struct tbg_pkt *p, struct tbg_tcb *f)
 {
 	struct tbg_agreed a = { .now_ms = tbg_now_ms(), .ways = knob->ways };
 	__u32 out = tbg_way_fits(skb, p);
 	__u16 mss;
 
 	if (!out)
-		return 0;
+		return false;
 	tbg_way_take(skb, p, &a, out);
 	mss = tbg_mss_of(knob, f->peer_mss, a.mtu, p->v6, f->flags & TBG_FLOW_TS);
 	bpf_spin_lock(&f->lock);
@@ -93,7 +92,7 @@ static __attribute__((noinline)) int tbg_way_set(struct __sk_buff *skb,
 	f->ttl = a.hops;
 	f->ways = a.ways;
 	bpf_spin_unlock(&f->lock);
-	return 1;
+	return true;
 }
 
 /* Checks that again if routes or interfaces have changed since. */
