@@ -236,7 +236,7 @@ static __always_inline int tbg_ingress_icmp(struct __sk_buff *skb, struct tbg_sc
 		bpf_spin_unlock(&f->lock);
 	}
 	if (!key.vrf && (sent || tbg_socket_owes(skb, p, seq)))
-		tbg_pmtu_learn(skb, knob, p, mtu, tbg_now_ms());
+		tbg_pmtu_learn(skb, p, mtu, tbg_now_ms());
 	return TBG_PASS;
 }
 

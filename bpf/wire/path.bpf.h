@@ -132,8 +132,8 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_
 }
 
 /* Remembers the MTU that a router has reported. A larger one is no news (ip_rt_update_pmtu). */
-static __always_inline void tbg_pmtu_learn(struct __sk_buff *skb, const struct tbg_knob *knob,
-					   const struct tbg_pkt *p, __u32 mtu, __u32 now_ms)
+static __always_inline void tbg_pmtu_learn(struct __sk_buff *skb, const struct tbg_pkt *p,
+					   __u32 mtu, __u32 now_ms)
 {
 	struct tbg_pmtu path = { .mtu = mtu, .learned_ms = now_ms, .way = tbg_way_id(p) };
 
