@@ -30,25 +30,32 @@ static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 
 /*
  * Returns the interface that the route to the client leads out of, if it is the segment's or
- * lies on it: the question names no VLAN.
+ * lies on it: the question names no VLAN. 0: another one, as tbg_way_back() returns; not for
+ * a question without a client, which has no address.
  */
 static __attribute__((noinline)) int tbg_ask_out(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
-	struct tbg_way *way = p ? tbg_way_to(p->key.remote) : NULL;
+	struct tbg_way *way;
 	__u32 i;
 
+	if (!p)
+		return on.below;
+	way = tbg_way_to(p->key.remote);
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
 		on.above = way->ifindex[i];
 		if (on.above == on.below || (on.above && bpf_map_lookup_elem(&tbg_aboves, &on)))
 			return on.above;
 	}
+	if (tbg_sockets && (p->key.remote[0] | p->key.remote[1] | p->key.remote[3]))
+		return 0;
 	return on.below;
 }
 
 /* Fills *ret with a connection that only the interface's MTU and no window limits. */
 static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tbg_knob *knob,
-					  const struct tbg_scratch *s, struct tbg_tcb *ret)
+					  const struct tbg_scratch *s, __u32 out,
+					  struct tbg_tcb *ret)
 {
 	const struct tbg_pkt *p = &s->pkt;
 	struct tbg_agreed a = {
@@ -57,7 +64,7 @@ static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tb
 		.snd_wscale = 14, .rcv_wscale = 14, .flags = TBG_FLOW_TS | TBG_TCB_WSCALE,
 	};
 
-	tbg_way_take(skb, p, &a, tbg_ask_out(skb, p));
+	tbg_way_take(skb, p, &a, out);
 	tbg_tcb_make(skb, knob, p, &a, ret);
 }
 
@@ -71,11 +78,14 @@ static __attribute__((noinline)) int tbg_ask_line(struct __sk_buff *skb, struct 
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_tcb f = {};
-	__u32 frame;
+	__u32 frame, out;
 
 	if (!s || !knob)
 		return TBG_WHY_OFF;
-	tbg_ask_begin(skb, knob, s, &f);
+	out = tbg_ask_out(skb, &s->pkt);
+	if (!out)
+		return TBG_WHY_IFACE;
+	tbg_ask_begin(skb, knob, s, out, &f);
 	return cut ? tbg_hit_cut(skb, s, knob, &f, &frame) : tbg_may_hit(knob, &f, &s->pkt);
 }
 

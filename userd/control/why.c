@@ -282,6 +282,9 @@ static void detail(const struct tbg_server *s, const struct tbg_why_path *p,
 			"response of %u bytes with its head; above %u, eight segments, the daemon is faster and answers (wire-size)",
 			f->len, room);
 		break;
+	case TBG_WHY_IFACE:
+		VERDICT(ret, IFACE, "the route to this client leads out of no interface that wire is attached to");
+		break;
 	default:
 		break;
 	}
@@ -330,7 +333,7 @@ static int ask_iface(const struct tbg_server *s, const struct tbg_why_request *r
 
 /*
  * Asks wire for each of its interfaces. Returns the first answer that is a hit, or else
- * the first one; negative: none.
+ * the first one of an interface by which the client comes, or the first; negative: none.
  */
 static int ask_wire(const struct tbg_server *s, const struct tbg_why_request *r,
 		    struct asked *ret)
@@ -349,7 +352,7 @@ static int ask_wire(const struct tbg_server *s, const struct tbg_why_request *r,
 				continue;
 			one = ask_iface(s, r, f->ifindex, v6);
 			ret->why[i][v6] = one;
-			if (first < 0 || !one)
+			if (first < 0 || !one || first == TBG_WHY_IFACE)
 				first = one;
 		}
 	}

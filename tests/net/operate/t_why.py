@@ -329,6 +329,24 @@ def t_of_clients_that_a_list_denies():
     ways(test)
 
 
+def t_of_clients_that_come_by_an_interface_without_wire():
+    """Their route says so; without an address, the answer is for those that come by wire's."""
+    with serving("wire, late sockets") as d:
+        d.write("a.txt", b"text")
+        stored(d, "/a.txt")
+        for words in ("link add tbg-w0 type veth peer name tbg-w1", "link set tbg-w1 up",
+                      "link set tbg-w0 up", "addr add 10.9.0.1/24 dev tbg-w0"):
+            subprocess.run(["ip", *words.split()], check=True, timeout=client.WAIT_S)
+        try:
+            told = client.until(lambda: (x := talk.ask(d, "why", "--client", "10.9.0.2", "/a.txt"))
+                                and x["why"] == "IFACE" and x, "it is said to be wire's")
+            assert told["tier"] == "user" and "leads out of no interface" in told["detail"], told
+            assert agrees(d, get("/a.txt"), OTHER).startswith("HIT")
+            assert talk.ask(d, "why", "/a.txt")["tier"] == "wire"
+        finally:
+            subprocess.run(["ip", "link", "del", "tbg-w0"], check=True, timeout=client.WAIT_S)
+
+
 def t_of_clients_beyond_their_rate_and_questions_count_for_none():
     def test(d):
         d.write("a.txt", b"text")
