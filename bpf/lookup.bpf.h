@@ -18,6 +18,17 @@
 #include "core/request.h"
 #include "maps.bpf.h"
 
+/*
+ * 1: may use parsed.bpf.h. Only wire: the programs of sock also run in processes, where
+ * the softirq interrupts them.
+ */
+#ifndef TBG_KEEPS_PARSED
+#define TBG_KEEPS_PARSED 0
+#endif
+#if TBG_KEEPS_PARSED
+#include "parsed.bpf.h"
+#endif
+
 /* 1: the tier can end connections, and answers requests that end them. */
 #ifndef TBG_MAY_CLOSE
 #define TBG_MAY_CLOSE 0
@@ -34,7 +45,10 @@ static __always_inline int tbg_sock_may(const struct tbg_knob *knob, __u32 len)
 /* First index of each class in tbg_heat; set by the daemon before loading. */
 const volatile __u32 tbg_class_base[TBG_CLASS_NR];
 
-/* The head of a blob; NULL: no such slot. */
+/*
+ * The head of a blob; NULL: no such slot. Each class has a call of its own, which the
+ * verifier replaces by the address; clang would merge them into one.
+ */
 static __always_inline struct tbg_blob *tbg_blob_get(__u32 id)
 {
 	__u32 slot = TBG_BLOB_SLOT(id);
@@ -44,6 +58,7 @@ static __always_inline struct tbg_blob *tbg_blob_get(__u32 id)
 #define X(name, bytes, percent)						\
 	case TBG_CLASS_##name:						\
 		b = bpf_map_lookup_elem(&tbg_blob_##name, &slot);	\
+		asm volatile("/* " #name " */" : "+r"(b));		\
 		break;
 	TBG_CLASS_LIST(X)
 #undef X
@@ -149,8 +164,8 @@ __attribute__((noinline)) int tbg_find_site(struct tbg_scratch *s)
 	len = tbg_host_load(&s->head, s->req.host_off, s->req.host_len, &s->path);
 	if (len < 0)
 		return -len;
-	tbg_key_make(knob->key, TBG_VHOST_NAMES, &s->path, len, &s->key);
-	key = s->key;
+	tbg_key_make(knob->key, TBG_VHOST_NAMES, &s->path, len, &s->name);
+	key = s->name;
 	host = bpf_map_lookup_elem(&tbg_hosts, &key);
 	if (!host && mode % TBG_HOSTS_MODES == TBG_HOSTS_ALL)
 		goto known;
@@ -168,7 +183,8 @@ known:
 	return *(volatile __u32 *)&knob->hosts == mode ? 0 : TBG_WHY_HOST;
 }
 
-__attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s)
+/* Loads the path and makes its key; made: s->key is that key already. */
+__attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s, bool made)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	int why;
@@ -178,8 +194,31 @@ __attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s)
 	why = tbg_path_load(&s->head, s->req.path_off, s->req.path_len,
 			    &s->path);
 	s->path_len = s->req.path_len;
-	if (!why)
+	if (!why && !made)
 		tbg_key_make(knob->key, s->vhost, &s->path, s->path_len, &s->key);
+	return why;
+}
+
+/* Parses the request and makes the key of its path. Returns 0 or a why. */
+static __always_inline int tbg_find_path(struct tbg_scratch *s, __u32 len, bool keep)
+{
+	bool parsed = false;
+	__u32 vhost = 0;
+	int why = 0;
+
+#if TBG_KEEPS_PARSED
+	parsed = keep && tbg_find_parsed(s, len);
+	vhost = s->vhost;
+#endif
+	if (!parsed)
+		why = tbg_find_parse(s, len);
+	why = why ?: tbg_find_site(s);
+	parsed = parsed && s->vhost == vhost;
+	why = why ?: tbg_find_key(s, parsed);
+#if TBG_KEEPS_PARSED
+	if (!why && keep && !parsed && s->digest)
+		tbg_parsed_keep(s);
+#endif
 	return why;
 }
 
@@ -376,9 +415,10 @@ static __always_inline int tbg_entry_reply(struct tbg_scratch *s, const struct t
 /*
  * Looks up the request of len bytes in s->head, from the client in s->pkt, at
  * the time s->now_ns. Fills s->req and the description of the response in
- * s->reply (blob to head_len, date_s, part). Returns 0 or a why.
+ * s->reply (blob to head_len, date_s, part). keep: may use what parsed.bpf.h keeps.
+ * Returns 0 or a why.
  */
-__attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
+__attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len, bool keep)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_reply *r;
@@ -396,13 +436,7 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len)
 		if (why)
 			return why;
 	}
-	why = tbg_find_parse(s, len);
-	if (why)
-		return why;
-	why = tbg_find_site(s);
-	if (why)
-		return why;
-	why = tbg_find_key(s);
+	why = tbg_find_path(s, len, keep);
 	if (why)
 		return why;
 	e = tbg_entry_find(s, knob->uris);

@@ -201,12 +201,13 @@ struct tbg_scratch {
 	struct tbg_pkt pkt;
 	struct tbg_req req;
 	struct tbg_scan scan;
-	struct tbg_key key;
+	struct tbg_key key, name;	/* of the path or URI; of the host's name */
 	__u32 vhost;			/* site of the request's host */
 	__u32 path_len;			/* of the key's text in path */
 	struct tbg_reply reply;
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
 	__u32 now_ms;			/* the same in ms; wire without translation only */
+	__u64 digest;			/* of the request, if parsed.bpf.h should keep it; or 0 */
 	__u64 bucket_tag;		/* of the client, where it has a rate, */
 	__u32 bucket_set;		/* and where its bucket is */
 	__u8 heads[TBG_HEADS_MAX];	/* IP and TCP headers of a segment, to be restored */

@@ -24,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../tools/bench")]
 
 import fileset                  # noqa: E402
-from bench_rows import MISSES, MIXED, PAGE, ROWS, SIZES     # noqa: E402
+from bench_rows import HEADS, MISSES, MIXED, PAGE, ROWS, SIZES     # noqa: E402
 from lab import Lab             # noqa: E402
 from loads import Loop          # noqa: E402
 from messages import Problem    # noqa: E402
@@ -74,6 +74,11 @@ def target(lab: Lab, server: Any, row: Any, source: str) -> tuple:
         rows = [(1, path, size, fileset.crc(SIZES[MIXED[0]][0], size))
                 for path, size in map(SIZES.get, MIXED)]
         return Target(rows, rows[0][1], 200, [], None)
+    if row.size == "heads":
+        path, size = SIZES["1k"]
+        crc = fileset.crc(path, size)
+        rows = [(1, f"{path}?{nr:04}", size, crc) for nr in range(HEADS)]
+        return Target(rows, path, 200, [], crc)
     path, size = SIZES[row.size]
     of = re.sub("%31", "1", path)
     if row.status == 304:

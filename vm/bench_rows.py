@@ -8,12 +8,13 @@ from typing import Any
 MISSES = 2048                   # files of 1 KiB beside a memory of 1 MiB
 PAGE = ("/file_set/dir00000/class1_0", 1024)    # as the module makes it from that file
 
-# server: one that bench_guest.py starts. size: of SIZES, "mixed", "miss" or "page".
+# server: one that bench_guest.py starts. size: of SIZES, "heads", "mixed", "miss" or "page".
 # calls: requests on a connection, 0: no end. want: what Cache-Status must have in it.
 Row = collections.namedtuple("Row", "server size status calls want")
 
 SIZES = {"1k": ("/1k.jpg", 1024), "2k": ("/2k.bin", 2048), "4k": ("/4k.bin", 4096),
          "8k": ("/8k.bin", 8192), "14k": ("/14k.bin", 13936), "pass": ("/%31k.jpg", 1024)}
+HEADS = 1024                    # the size "heads": 1 KiB, by so many different requests
 MIXED = ("1k", "pass")          # the size "mixed": hits and misses of wire, half and half
 
 
@@ -32,6 +33,7 @@ def rows_of(name: str, want: Any) -> dict:
 ROWS = {
     "floor": Row("floor", "1k", 200, 0, ""),
     **rows_of("wire", "detail=wire"),
+    "wire-1k-heads": Row("wire", "heads", 200, 0, "detail=wire"),
     "fall-through": Row("wire", "pass", 200, 0, ""),
     "mixed": Row("wire", "mixed", 200, 0, ""),
     "miss": Row("wire-small", "miss", 200, 0, ""),

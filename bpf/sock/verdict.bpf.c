@@ -172,7 +172,7 @@ static __always_inline int tbg_pend_find(struct __sk_buff *skb,
 		return why;
 	tbg_pend_client(skb, p);
 	p->s.now_ns = bpf_ktime_get_ns();
-	why = tbg_find(&p->s, skb->len);
+	why = tbg_find(&p->s, skb->len, false);
 	if (why)
 		return why;
 	return tbg_has_room(skb, c, p) ? 0 : TBG_WHY_SNDBUF;

@@ -621,7 +621,7 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		}
 		return act;
 	}
-	why = tbg_find(s, p->payload_len);
+	why = tbg_find(s, p->payload_len, false);
 	return why ? -why : tbg_try_hit(skb, s, knob, f, conn, &answered, soft);
 }
 

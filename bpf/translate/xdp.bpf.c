@@ -62,7 +62,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 	if (tbg_segment_check(frame, s) < 0)
 		return TBG_WHY_CSUM;
 	__builtin_memset(r, 0, sizeof(*r));
-	why = tbg_find(s, p->payload_len);
+	why = tbg_find(s, p->payload_len, false);
 	if (why)
 		return why;
 	if (tbg_pkt_window(f, p) < TBG_XDP_TIGHT ||

@@ -25,7 +25,7 @@ static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 	TBG_BOUND(len, TBG_REQ_MAX, return TBG_WHY_GRAMMAR);
 	if (bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len))
 		return TBG_WHY_GRAMMAR;
-	return tbg_hit_find(s, s->pkt.payload_len);
+	return tbg_hit_find(s, s->pkt.payload_len, false);
 }
 
 /*

@@ -94,9 +94,9 @@ static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_t
  * As tbg_find(), and chooses the Connection line of the reply. The slot may hold
  * another response by now; this is detected when the reply is written.
  */
-static __always_inline int tbg_hit_find(struct tbg_scratch *s, __u32 len)
+static __always_inline int tbg_hit_find(struct tbg_scratch *s, __u32 len, bool keep)
 {
-	int why = tbg_find(s, len);
+	int why = tbg_find(s, len, keep);
 	struct tbg_blob *blob;
 
 	if (why)

@@ -71,7 +71,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 	__u32 frame;
 	int why;
 
-	why = tbg_hit_find(s, p->payload_len);
+	why = tbg_hit_find(s, p->payload_len, true);
 	why = why ?: tbg_hit_cut(skb, s, knob, f, &frame);
 	if (why)
 		return -why;

@@ -7,6 +7,7 @@
  */
 #define TBG_XDP
 #define TBG_MAY_CLOSE 1
+#define TBG_KEEPS_PARSED 1
 #include "claim.bpf.h"
 #include "port.bpf.h"
 
@@ -91,7 +92,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame, struct tbg_scratch 
 		return TBG_WHY_CSUM;
 	tbg_clock_read(s);
 	__builtin_memset(r, 0, sizeof(*r));
-	why = tbg_hit_find(s, p->payload_len);
+	why = tbg_hit_find(s, p->payload_len, true);
 	why = why ?: tbg_xdp_cut(frame, s, knob, f, &len);
 	if (why)
 		return why;
