@@ -28,6 +28,10 @@ const volatile __u32 tbg_mark = 0x74620000;
 #define TBG_LO 1			/* LOOPBACK_IFINDEX, in every namespace */
 #define TBG_HOLLOW 512		/* real skbs are larger; skb_set_tcp_pure_ack() sets 2 */
 
+struct tcp_sock___scaling {
+	__u8 scaling_ratio;
+} __attribute__((preserve_access_index));
+
 static __always_inline __u32 tbg_truesize(struct __sk_buff *skb)
 {
 	__u32 size = TBG_HOLLOW;
@@ -71,15 +75,16 @@ static __always_inline bool tbg_is_tight(struct __sk_buff *skb,
 /*
  * Returns the most of len payload bytes that skb should get. The receiver divides
  * length by truesize, in 1/256, modulo 256, to estimate how much payload its buffer
- * holds (tcp_measure_rcv_mss, since 6.5). With a length just above a multiple of
- * truesize, its window nearly closes, and with a ratio of 0, tcp_rcvbuf_grow() divides
- * by zero.
+ * holds (tcp_measure_rcv_mss, with scaling_ratio: not on 6.1). With a length just above
+ * a multiple of truesize, its window nearly closes, and with a ratio of 0,
+ * tcp_rcvbuf_grow() divides by zero.
  */
 static __always_inline __u32 tbg_reply_true(struct __sk_buff *skb, __u32 len)
 {
+	struct tcp_sock___scaling *tp = NULL;
 	__u32 size, over;
 
-	if (!tbg_is_local(skb))
+	if (!bpf_core_field_exists(tp->scaling_ratio) || !tbg_is_local(skb))
 		return len;
 	size = tbg_truesize(skb);
 	if (!size || len < size)
