@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(HERE, os.pardir, "lib"), os.path.join(REPO, "vm")]
+import bench_guest              # noqa: E402
 import fakeboot                 # noqa: E402
 import ktap                     # noqa: E402
 
@@ -188,6 +189,13 @@ def t_rows_that_a_kernel_cannot_have_are_skipped_unless_it_had_them():
             assert bench.report({"6.1": boot}, {**budget, **more}) == code
         assert out.getvalue().splitlines()[-1] == last, out.getvalue()
         assert "sock-8k # SKIP kernel is 6.1.1" in out.getvalue(), out.getvalue()
+
+
+def t_what_closed_connections_leave_is_in_no_other_row_of_wire():
+    rows = ("wire-1k", "wire-1k-10", "wire-1k-1", "mixed", "user-1k", "user-1k-1")
+    assert bench_guest.servers_of({name: bench.ROWS[name] for name in rows}) == [
+        ("wire", ["wire-1k", "wire-1k-10", "mixed"]), ("wire", ["wire-1k-1"]),
+        ("user", ["user-1k", "user-1k-1"])]
 
 
 def t_each_kernel_has_its_budget():
