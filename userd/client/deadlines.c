@@ -17,6 +17,8 @@
 #include "tiers/wire.h"
 #include "client/internal.h"
 
+#define TBG_HITS_MS 1000	/* after this time without a hit of sock, events are looked for */
+
 /* The client does not send the rest of a head or a body. */
 static void head_timeout(struct tbg_worker *w, struct tbg_conn *c)
 {
@@ -57,7 +59,8 @@ static bool has_event(const struct tbg_conn *c)
 /*
  * Lets an idle connection rest after sock has answered on it. While it receives, the
  * kernel wakes it for every packet, also for hits of sock. A resting one starts to
- * receive again when there is something to read.
+ * receive again when there is something to read. A hit under way looks like that, too,
+ * so nothing is looked for while sock answers and has passed nothing.
  */
 static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms)
 {
@@ -66,7 +69,9 @@ static void rest_check(struct tbg_worker *w, struct tbg_conn *c, uint32_t age_ms
 	if (!s || c->active)
 		return;
 	if (!c->receiving) {
-		if (has_event(c))
+		bool hits = tbg_sock_rests(s) && ms_ago(w, s->seen_ns) < TBG_HITS_MS;
+
+		if (!hits && has_event(c))
 			tbg_conn_recv_arm(w, c);
 	} else if (ms_ago(w, s->seen_ns) < age_ms) {
 		tbg_sock_rest(s);
