@@ -316,6 +316,10 @@ static bool due_look(const struct tbg_tcbs *t, struct tbg_due *due, uint32_t now
 	if (bpf_map_lookup_elem(t->tcbs_fd, &due->key, &due->tcb))
 		return false;
 	next = push_with(t, &due->key, &due->tcb, TBG_PUSH_AGAIN, NULL, 0);
+	if (next == -ENODEV) {	/* its interface is gone */
+		bpf_map_delete_elem(t->tcbs_fd, &due->key);
+		return false;
+	}
 	due->at_ms = now_ms + (next > 0 ? (uint32_t)next - 1 : TBG_DUE_MS);
 	return next;
 }
@@ -400,11 +404,20 @@ static bool is_idle(const struct sweep *s, const struct tbg_tcb *tcb)
 
 /*
  * The client neither acknowledges the last reply nor sends its request again, as it would
- * after a reply of one segment, for which wire asks for no timer.
+ * after a reply of one segment, for which wire asks for no timer. One that the timer has
+ * repeated is on its list.
  */
 static bool is_silent(const struct tbg_tcb *tcb, uint32_t age_ms)
 {
-	return age_ms > SILENT_MS && tbg_tcb_owed(tcb);
+	return age_ms > SILENT_MS && tbg_tcb_owed(tcb) && !tcb->tries;
+}
+
+/* As tbg_due() of wire: another thread has the list. */
+static void due_ask(const struct tbg_tcbs *t, const struct tbg_tcb_key *key)
+{
+	const uint32_t one = 1;
+
+	bpf_map_update_elem(t->dues_fd, key, &one, BPF_ANY);
 }
 
 static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
@@ -413,7 +426,7 @@ static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 	uint32_t age_ms = age_of(s, tcb), keep_s = TBG_TCB_CLOSED_S;
 
 	if (tcb->state != TBG_TCB_GIVING && is_silent(tcb, age_ms))
-		due_add(s->t, key);
+		due_ask(s->t, key);
 	switch (tcb->state) {
 	case TBG_TCB_OPEN:
 		if (is_idle(s, tcb))
