@@ -83,16 +83,14 @@ static __attribute__((noinline)) int tbg_ask_line(struct __sk_buff *skb, struct 
 	if (!s || !knob)
 		return TBG_WHY_OFF;
 	out = tbg_ask_out(skb, &s->pkt);
-	if (!out)
-		return TBG_WHY_IFACE;
-	tbg_ask_begin(skb, knob, s, out, &f);
+	tbg_ask_begin(skb, knob, s, out ?: skb->ifindex, &f);
 	return cut ? tbg_hit_cut(skb, s, knob, &f, &frame) : tbg_may_hit(knob, &f, &s->pkt);
 }
 
 /* Returns the answer to TBG_ASK_WIRE. */
 static __always_inline int tbg_ask_wire(struct __sk_buff *skb, struct tbg_scratch *s)
 {
-	int why = tbg_ask_line(skb, s, false);
+	int why = tbg_ask_out(skb, &s->pkt) ? tbg_ask_line(skb, s, false) : TBG_WHY_IFACE;
 
 	why = why ?: tbg_load_find(skb, s);
 	return why ?: tbg_ask_line(skb, s, true);

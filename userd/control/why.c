@@ -352,7 +352,7 @@ static int ask_wire(const struct tbg_server *s, const struct tbg_why_request *r,
 				continue;
 			one = ask_iface(s, r, f->ifindex, v6);
 			ret->why[i][v6] = one;
-			if (first < 0 || !one || first == TBG_WHY_IFACE)
+			if (first < 0 || !one || (one > 0 && first == TBG_WHY_IFACE))
 				first = one;
 		}
 	}
