@@ -2,7 +2,7 @@
 /*
  * Looks up the request in the scratch memory: finds the index entry and the
  * blob that answer it, or the why that passes it up. Writes nothing but hit
- * counts.
+ * counts, and for wire the requests in parsed.bpf.h.
  */
 #ifndef TBG_LOOKUP_BPF_H
 #define TBG_LOOKUP_BPF_H
@@ -58,7 +58,7 @@ static __always_inline struct tbg_blob *tbg_blob_get(__u32 id)
 #define X(name, bytes, percent)						\
 	case TBG_CLASS_##name:						\
 		b = bpf_map_lookup_elem(&tbg_blob_##name, &slot);	\
-		asm volatile("/* " #name " */" : "+r"(b));		\
+		asm volatile("" : "+r"(b) : "i"(TBG_CLASS_##name));	\
 		break;
 	TBG_CLASS_LIST(X)
 #undef X
@@ -206,6 +206,7 @@ static __always_inline int tbg_find_path(struct tbg_scratch *s, __u32 len, bool 
 	__u32 vhost = 0;
 	int why = 0;
 
+	tbg_keep(keep);	/* clang 22 sets no register for a parameter that is not used */
 #if TBG_KEEPS_PARSED
 	parsed = keep && tbg_find_parsed(s, len);
 	vhost = s->vhost;

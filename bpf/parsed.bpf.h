@@ -15,10 +15,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, TBG_PARSED_NR);
 	__type(key, __u32);
-	__type(value, struct tbg_parsed);
+	__type(value, struct tbg_parsed_head);
 } tbg_parsed_heads SEC(".maps");
 
-static __always_inline struct tbg_parsed *tbg_parsed_at(__u64 digest)
+static __always_inline struct tbg_parsed_head *tbg_parsed_at(__u64 digest)
 {
 	__u32 index = digest % TBG_PARSED_NR;
 
@@ -29,11 +29,11 @@ static __always_inline struct tbg_parsed *tbg_parsed_at(__u64 digest)
  * Looks for the request of len bytes in s->head. Returns 1 if it is here: s->req is set, and
  * s->key is the key of its path for the site s->vhost. Sets s->digest if the request should be
  * kept: only where the last one that was not here seems to have been the same, since a request
- * that never comes again is not worth a copy.
+ * that never comes again is not worth a copy. (One that XDP passes up comes again, to TC.)
  */
 __attribute__((noinline)) int tbg_find_parsed(struct tbg_scratch *s, __u32 len)
 {
-	struct tbg_parsed *m;
+	struct tbg_parsed_head *m;
 	__u64 n = len, digest;
 	__u32 i;
 
@@ -66,7 +66,7 @@ __attribute__((noinline)) int tbg_find_parsed(struct tbg_scratch *s, __u32 len)
 /* Keeps the request in s->head, with s->req, and with s->key of its path for s->vhost. */
 __attribute__((noinline)) int tbg_parsed_keep(struct tbg_scratch *s)
 {
-	struct tbg_parsed *m = s ? tbg_parsed_at(s->digest) : NULL;
+	struct tbg_parsed_head *m = s ? tbg_parsed_at(s->digest) : NULL;
 
 	if (!m)
 		return 0;

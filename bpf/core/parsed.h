@@ -14,7 +14,7 @@
 #define TBG_PARSED_MIN	16	/* bytes of a request */
 #define TBG_PARSED_MAX	512
 
-struct tbg_parsed {
+struct tbg_parsed_head {
 	__u64 digest;			/* of the request */
 	__u64 last;			/* of the last other one that belongs here */
 	__u32 vhost;			/* site for which key was made */
@@ -44,7 +44,7 @@ __tbg_inline __u64 tbg_parsed_digest(const struct tbg_head *h, __u64 len)
 }
 
 /* Returns whether m is the request of len bytes in h, which TBG_PARSED_STEP zeros follow. */
-__tbg_inline int tbg_parsed_is(const struct tbg_parsed *m, const struct tbg_head *h, __u32 len)
+__tbg_inline int tbg_parsed_is(const struct tbg_parsed_head *m, const struct tbg_head *h, __u32 len)
 {
 	__u64 differs = m->req.len ^ len, at;
 	__u32 k;
@@ -64,7 +64,7 @@ __tbg_inline int tbg_parsed_is(const struct tbg_parsed *m, const struct tbg_head
 }
 
 /* Copies the request of len bytes in h, which TBG_PARSED_STEP zeros follow. */
-__tbg_inline void tbg_parsed_copy(struct tbg_parsed *m, const struct tbg_head *h, __u32 len)
+__tbg_inline void tbg_parsed_copy(struct tbg_parsed_head *m, const struct tbg_head *h, __u32 len)
 {
 	__u64 at;
 	__u32 k;

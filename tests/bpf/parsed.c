@@ -167,7 +167,7 @@ static void make(struct request *r)
 static unsigned int kept(void)
 {
 	unsigned int ret = 0, cpus = libbpf_num_possible_cpus();
-	struct tbg_parsed *value = calloc(cpus, (sizeof(*value) + 7) & ~7u);
+	struct tbg_parsed_head *value = calloc(cpus, (sizeof(*value) + 7) & ~7u);
 
 	for (uint32_t i = 0; i < TBG_PARSED_NR; i++)
 		if (!bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_parsed_heads), &i, value))
