@@ -418,7 +418,7 @@ static void measure(struct ring_buffer *ring)
 			sleep_ns(POLL_NS);
 		more = samples_read(ring);
 		now = now_ns();
-		if (now - m.looked_ns > m.held_ns)
+		if (m.running && !m.over && now - m.looked_ns > m.held_ns)
 			m.held_ns = now - m.looked_ns;
 		m.looked_ns = now;
 		if (now >= next_look) {
