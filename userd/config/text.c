@@ -191,7 +191,7 @@ static bool text_check(struct assembly *a, const char *path, char *text, size_t 
 	return true;
 }
 
-/* Reads what a text may have at most and one byte more, with room for a zero byte. */
+/* Reads the text, with room for a zero byte; of a longer one than is allowed, some more. */
 static int text_read(FILE *f, char **ret, size_t *ret_len)
 {
 	size_t room = 1 << 14, len = 0;
