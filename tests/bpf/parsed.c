@@ -187,7 +187,7 @@ KTAP_TEST(t_a_request_like_another_is_answered_as_itself)
 	if (geteuid())
 		KTAP_SKIP("not root");
 	if (!makes_sockets_late())
-		KTAP_SKIP("before Linux 6.9: wire keeps no requests");
+		KTAP_SKIP("before Linux 6.9: no late sockets");
 	KTAP_CHECK(!unshare(CLONE_NEWNET));	/* no socket listens on port 80 */
 	KTAP_CHECK(load());
 	CPU_ZERO(&one);
