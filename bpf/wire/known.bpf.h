@@ -167,7 +167,8 @@ static __attribute__((noinline)) int tbg_known_remove(const struct tbg_pkt *p)
 
 /*
  * Removes the segment's connection, which is given back, and lets it go on where its segments
- * have come from. Returns 0 if that is not known.
+ * have come from. If that is not known, it goes on where it was handed over; if the client has
+ * moved since, its next segment shows where it is.
  */
 static __attribute__((noinline)) int tbg_known_take(const struct tbg_pkt *p, struct tbg_tcb *f)
 {
@@ -181,14 +182,14 @@ static __attribute__((noinline)) int tbg_known_take(const struct tbg_pkt *p, str
 	slot = tbg_known_slot(&k);
 	if (!slot || __sync_val_compare_and_swap(&slot->mark, k.mark, TBG_KNOWN_BUSY) != k.mark) {
 		tbg_known_remove(p);
-		return 0;
+		return 1;
 	}
 	from = slot->from;
 	known = slot->ends[0] == k.ends[0] && slot->ends[1] == k.ends[1] &&
 		slot->ends[2] == k.ends[2] && slot->ends[3] == k.ends[3];
 	__sync_lock_test_and_set(&slot->mark, TBG_KNOWN_NONE);
 	if (!known)
-		return 0;
+		return 1;
 	bpf_spin_lock(&f->lock);
 	f->ifindex = from.ifindex;
 	f->vlan = bpf_htons(from.vlan);

@@ -314,22 +314,28 @@ KTAP_TEST(t_given_back_to_where_its_last_segment_came_from)
 	known_close(&c);
 }
 
-KTAP_TEST(t_not_given_back_to_an_unknown_place)
+KTAP_TEST(t_given_back_from_an_unknown_place_goes_on_where_it_was)
 {
+	struct tbg_tcb known, unknown;
 	struct tbg_known other;
 	struct pair c;
 
 	NEED_KNOWN(&c);
 	KTAP_EQ(give_begin(&c), 1);
+	known = given(&c);
 	give_end(&c);
-	KTAP_EQ(give_begin(&c), 0);
+	KTAP_EQ(give_begin(&c), 1);
+	unknown = given(&c);
+	KTAP_CHECK(memcmp(known.mac, unknown.mac, sizeof(known.mac)));
 	give_end(&c);
 	/* what a slot holds while two CPUs write it */
 	segment_of(&c, TH_ACK);
 	other = at(c.slot);
 	other.ends[0] ^= 1;
 	put(c.slot, other);
-	KTAP_EQ(give_begin(&c), 0);
+	KTAP_EQ(give_begin(&c), 1);
+	unknown = given(&c);
+	KTAP_CHECK(memcmp(known.mac, unknown.mac, sizeof(known.mac)));
 	KTAP_EQ(at(c.slot).mark, TBG_KNOWN_NONE);
 	give_end(&c);
 	known_close(&c);

@@ -19,7 +19,7 @@
 
 static struct {
 	bool knows, takes;		/* wire has the answer; it takes the connection */
-	bool lost;			/* wire does not know where the client is */
+	bool lost;			/* wire does not have it any more */
 	uint32_t ifindex;		/* where wire has found it, if not 0 */
 	uint32_t ran_on;		/* where the request was given */
 	struct tbg_tcb put;		/* what the daemon has put into the map, */
