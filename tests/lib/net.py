@@ -239,7 +239,7 @@ class Namespace:
         with self.inside():
             for ifindex, name in socket.if_nameindex():
                 for hook, number in TCX.items():
-                    found = [_prog_name(i) for i, _ in _tcx_ids(ifindex, number)]
+                    found = _prog_names(i for i, _ in _tcx_ids(ifindex, number))
                     found += [line.split()[line.split().index("handle") + 2].split(":")[0]
                               for line in self.run("tc", "filter", "show", "dev", name, hook,
                                                    check=False).splitlines()
@@ -399,10 +399,18 @@ def _tcx_ids(ifindex: int, hook: int) -> list[tuple]:
     return list(zip(progs, links))[:struct.unpack_from("=I", attr, 24)[0]] if attr else []
 
 
-def _prog_name(prog_id: int) -> str:
-    out = subprocess.run(["bpftool", "prog", "show", "id", str(prog_id)], check=True,
-                         capture_output=True, text=True).stdout.split()
-    return out[out.index("name") + 1]
+def _prog_names(prog_ids: Iterable[int]) -> list[str]:
+    """Of those that there are still: the kernel frees a program at any time after its list."""
+    ret = []
+    for prog_id in prog_ids:
+        res = subprocess.run(["bpftool", "prog", "show", "id", str(prog_id)], check=False,
+                             capture_output=True, text=True)
+        if not res.returncode:
+            words = res.stdout.split()
+            ret.append(words[words.index("name") + 1])
+        else:
+            assert "No such file or directory" in res.stderr, res.stderr
+    return ret
 
 
 def dropped() -> int:
