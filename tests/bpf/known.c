@@ -4,14 +4,12 @@
  * removes it, with real sockets on lo and crafted segments, and while several CPUs do both.
  * Needs root. Attaches nothing.
  */
-#define PEER_LATE
-#include "peer.h"
+#include "late.h"
 
 #include "abi/known.h"
 
 #include <net/if.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -135,10 +133,7 @@ static void known_close(struct pair *c)
 	put(c->slot, (struct tbg_known){ 0 });
 }
 
-/*
- * What the daemon does when it begins to give a connection back. Returns whether it is known
- * where the client is.
- */
+/* What the daemon does when it begins to give a connection back. Returns what wire answers. */
 static int give_begin(const struct pair *c)
 {
 	struct tbg_tcb_key key = { .flow = key_of(&c->p) };
@@ -165,13 +160,8 @@ static void give_end(const struct pair *c)
 
 #define NEED_KNOWN(c)							\
 	do {								\
-		if (geteuid())						\
-			KTAP_SKIP("not root");				\
-		if (!makes_sockets_late())				\
-			KTAP_SKIP("before Linux 6.9: no late sockets");	\
-		KTAP_CHECK(!unshare(CLONE_NEWNET) && lo_up());		\
-		KTAP_CHECK(load());					\
-		KTAP_CHECK(known_open(c));				\
+		NEED_LATE();						\
+		KTAP_CHECK(lo_up() && known_open(c));			\
 	} while (0)
 
 KTAP_TEST(t_connection_with_a_socket_is_known_until_it_ends)

@@ -8,10 +8,7 @@
  * TBG_SEGMENTS=3000000 total number of segments
  * TBG_SEED=7 repeats a run
  */
-#define PEER_LATE
-#include "peer.h"
-
-#include <sched.h>
+#include "late.h"
 
 #define EACH 40			/* segments per connection, unless it ends earlier */
 #define WINDOW 500		/* window field of both sides; scaled by 7 bits */
@@ -54,15 +51,6 @@ struct seg {
 
 static struct model m;
 static uint32_t reply_len;
-static uint64_t seed, random_state;
-
-static uint32_t draw(uint32_t below)
-{
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return (random_state >> 16) % below;
-}
 
 static bool after(uint32_t a, uint32_t b)
 {
@@ -446,30 +434,16 @@ static bool one(const struct peer *p, const struct seg *g)
 	return false;
 }
 
-static uint64_t number_of(const char *name, uint64_t none)
-{
-	const char *text = getenv(name);
-
-	return text ? strtoull(text, NULL, 0) : none;
-}
-
 KTAP_TEST(t_random_segments_behave_as_the_model)
 {
-	uint64_t nr = number_of("TBG_SEGMENTS", 60000), done = 0;
+	uint64_t nr = number_of("TBG_SEGMENTS", 60000), done = 0, seed;
 	uint64_t states[TBG_TCB_STATES] = { 0 };
 	struct peer p;
 	struct seg g;
 
-	if (geteuid())
-		KTAP_SKIP("not root");
-	if (!makes_sockets_late())
-		KTAP_SKIP("before Linux 6.9: no late sockets");
-	KTAP_CHECK(!unshare(CLONE_NEWNET));	/* no socket listens on port 80 */
-	KTAP_CHECK(load());
+	NEED_LATE();
 	set_clock(784111777);
-	seed = number_of("TBG_SEED", mono_ns());
-	random_state = seed * 2 + 1;
-	ktap_note("TBG_SEED=%llu", (unsigned long long)seed);
+	seed = draw_begin();
 	publish("/a", 1, 7, 'a', 300);
 	reply_len = 0;
 	for (uint32_t conn = 0; done < nr; conn++) {
@@ -521,11 +495,7 @@ KTAP_TEST(t_reply_that_is_never_acknowledged_ends_in_a_reset)
 		    .ctx_size_in = sizeof(ctx), .repeat = 1);
 	int fd, next;
 
-	if (geteuid())
-		KTAP_SKIP("not root");
-	if (!makes_sockets_late())
-		KTAP_SKIP("before Linux 6.9: no late sockets");
-	KTAP_CHECK(load());
+	NEED_LATE();
 	set_clock(784111777);
 	publish("/a", 1, 7, 'a', 300);
 	fd = bpf_map__fd(bpf->maps.tbg_tcbs);

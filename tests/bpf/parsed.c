@@ -6,14 +6,11 @@
  * TBG_REQUESTS=1000000 total number of requests
  * TBG_SEED=7 repeats a run
  */
-#define PEER_LATE
-#include "peer.h"
+#include "late.h"
 
 #include "core/conditional.h"
 #include "core/host.h"
 #include "core/parsed.h"
-
-#include <sched.h>
 
 #define LIVE 24			/* requests from which the next one is chosen */
 #define BODY 100
@@ -44,16 +41,6 @@ struct outcome {
 	int status, path;
 	bool head, last;
 };
-
-static uint64_t state;
-
-static uint32_t draw(uint32_t below)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (state >> 16) % below;
-}
 
 /* By the parser, as if nothing had been kept. */
 static struct outcome expected(const struct request *r)
@@ -178,23 +165,15 @@ static unsigned int kept(void)
 
 KTAP_TEST(t_a_request_like_another_is_answered_as_itself)
 {
-	const char *nr_text = getenv("TBG_REQUESTS"), *seed_text = getenv("TBG_SEED");
-	uint64_t nr = nr_text ? strtoull(nr_text, NULL, 0) : 20000, hits = 0;
-	uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : mono_ns();
+	uint64_t nr = number_of("TBG_REQUESTS", 20000), hits = 0, seed;
 	static struct request live[LIVE];
 	cpu_set_t one;
 
-	if (geteuid())
-		KTAP_SKIP("not root");
-	if (!makes_sockets_late())
-		KTAP_SKIP("before Linux 6.9: no late sockets");
-	KTAP_CHECK(!unshare(CLONE_NEWNET));	/* no socket listens on port 80 */
-	KTAP_CHECK(load());
+	NEED_LATE();
 	CPU_ZERO(&one);
 	CPU_SET(0, &one);
 	KTAP_CHECK(!sched_setaffinity(0, sizeof(one), &one));
-	ktap_note("TBG_SEED=%llu", (unsigned long long)seed);
-	state = seed * 2 + 1;
+	seed = draw_begin();
 	publish(paths[0], 1, 7, 'A', BODY);
 	publish(paths[1], 2, 7, 'B', BODY);
 	for (unsigned int i = 0; i < LIVE; i++)

@@ -476,23 +476,6 @@ static uint32_t now_ms(void)
 	return mono_ns() / 1000000;
 }
 
-#ifdef PEER_LATE
-/* Linux 6.9 and newer */
-__attribute__((unused))
-static bool makes_sockets_late(void)
-{
-	FILE *f = fopen("/proc/kallsyms", "re");
-	char line[256];
-	bool ret = false;
-
-	while (f && !ret && fgets(line, sizeof(line), f))
-		ret = strstr(line, " bpf_sk_assign_tcp_reqsk\n");
-	if (f)
-		fclose(f);
-	return ret;
-}
-#endif
-
 #ifndef PEER_LATE
 /* The handshake as the programs see it. */
 static void handshake(struct peer *p)
