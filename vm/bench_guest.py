@@ -31,9 +31,9 @@ from messages import Problem    # noqa: E402
 from servers import ALL_BY_WIRE, BUILD, Floor, Nginx, Origin, Toboggan, fetch, settle  # noqa: E402
 
 CONNECTIONS = 16
-# The kernel's worker that sends sock's replies goes on with a connection whose next request has
-# arrived by then. With one CPU and this client that is always so, and the other connections wait:
-# on 6.1 until the load ends, since 6.5 until workqueues start another worker, after 10 ms.
+# A worker of the kernel sends sock's replies. When it has sent one, this client's next request
+# is there already, so with one CPU the worker never leaves the connection, and the others wait:
+# on 6.1 until the load ends, since 6.5 for 10 ms, until workqueues start another worker.
 CONNECTIONS_OF = {"sock": 1}
 SECONDS, BATCH_MS = 0.8, 80     # of the guest's clock
 # the share that the row's own tier has to answer

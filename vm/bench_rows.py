@@ -14,7 +14,7 @@ Row = collections.namedtuple("Row", "server size status calls want")
 
 SIZES = {"1k": ("/1k.jpg", 1024), "2k": ("/2k.bin", 2048), "4k": ("/4k.bin", 4096),
          "8k": ("/8k.bin", 8192), "14k": ("/14k.bin", 13936), "pass": ("/%31k.jpg", 1024)}
-HEADS = 1024                    # the size "heads": 1 KiB, by so many different requests
+HEADS = 1024                    # different requests for 1 KiB: the size "heads"
 MIXED = ("1k", "pass")          # the size "mixed": hits and misses of wire, half and half
 
 

@@ -176,7 +176,7 @@ struct tbg_offer {
 #define TBG_PUSH_WHY	TBG_ASK_WHY	/* what would be counted for the request in the segment? */
 /*
  * See each of its segments from now on, although it has a socket, and go on where the last one
- * came from. Returns 0 if that is not known.
+ * came from, if that is known. Returns 0 if the connection is not there.
  */
 #define TBG_PUSH_SEEK	8
 

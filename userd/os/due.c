@@ -16,7 +16,7 @@ static void put(struct tbg_due_heap *h, struct tbg_due *d, unsigned int place)
 	d->place = place;
 }
 
-/* Moves an entry, whose place is free, up or down to where it belongs. */
+/* Puts an entry into the heap. place: a free one, from which others move up or down as needed. */
 static void settle(struct tbg_due_heap *h, struct tbg_due *d, unsigned int place)
 {
 	unsigned int below;

@@ -37,7 +37,7 @@ int tbg_bans_remove(struct tbg_bans *b, const struct tbg_prefix *p);
 
 /* When the next one ends, CLOCK_MONOTONIC; 0: none does. */
 uint64_t tbg_bans_next_ns(const struct tbg_bans *b);
-/* Removes those whose time is over. */
+/* Removes the bans that have ended. */
 void tbg_bans_tick(struct tbg_bans *b, uint64_t now_ns);
 
 /* Whether the peer of a connection is denied. */

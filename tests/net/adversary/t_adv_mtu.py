@@ -264,7 +264,7 @@ def t_new_connections_know_the_path_of_a_socket():
 
 
 def t_path_is_known_while_other_interfaces_come_up():
-    """As on a host of containers, whose routes lead elsewhere."""
+    """Those of containers, for example: their routes do not lead to the client."""
     def script(s):
         path = 1000 if s.family == 4 else 1280
         server = stage.net.server

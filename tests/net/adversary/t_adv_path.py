@@ -244,7 +244,7 @@ def t_wire_below_a_vlan_interface():
 
 
 def within(s, most, hops):
-    """The tiers of some answers, all of whose packets are no longer, and have so many hops."""
+    """The tiers of four answers. No packet exceeds most; those of IPv6 have this hop limit."""
     tiers = set()
     c = s.connect(source=s.st.addresses[s.family][0])
     for request in (HIT, NINE, HIT, NINE):
