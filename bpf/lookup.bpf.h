@@ -146,6 +146,17 @@ __attribute__((noinline)) int tbg_find_parse(struct tbg_scratch *s, __u32 len)
 	return s ? tbg_request_scan(&s->head, &s->scan, len, TBG_MAY_CLOSE, &s->req) : TBG_WHY_OFF;
 }
 
+/* As tbg_key_make(), of s->path. */
+__attribute__((noinline)) int tbg_find_hash(struct tbg_scratch *s, __u32 vhost, __u32 path_len,
+					    struct tbg_key *ret)
+{
+	struct tbg_knob *knob = tbg_knob_get();
+
+	if (s && knob && ret)
+		tbg_key_make(knob->key, vhost, &s->path, path_len, ret);
+	return 0;
+}
+
 /* Sets s->vhost to the site of the request's host. */
 __attribute__((noinline)) int tbg_find_site(struct tbg_scratch *s)
 {
@@ -164,7 +175,7 @@ __attribute__((noinline)) int tbg_find_site(struct tbg_scratch *s)
 	len = tbg_host_load(&s->head, s->req.host_off, s->req.host_len, &s->path);
 	if (len < 0)
 		return -len;
-	tbg_key_make(knob->key, TBG_VHOST_NAMES, &s->path, len, &s->name);
+	tbg_find_hash(s, TBG_VHOST_NAMES, len, &s->name);
 	key = s->name;
 	host = bpf_map_lookup_elem(&tbg_hosts, &key);
 	if (!host && mode % TBG_HOSTS_MODES == TBG_HOSTS_ALL)
@@ -186,16 +197,15 @@ known:
 /* Loads the path and makes its key; made: s->key is that key already. */
 __attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s, bool made)
 {
-	struct tbg_knob *knob = tbg_knob_get();
 	int why;
 
-	if (!s || !knob)
+	if (!s)
 		return TBG_WHY_OFF;
 	why = tbg_path_load(&s->head, s->req.path_off, s->req.path_len,
 			    &s->path);
 	s->path_len = s->req.path_len;
 	if (!why && !made)
-		tbg_key_make(knob->key, s->vhost, &s->path, s->path_len, &s->key);
+		tbg_find_hash(s, s->vhost, s->path_len, &s->key);
 	return why;
 }
 
@@ -285,11 +295,10 @@ __attribute__((noinline)) int tbg_client_charge(struct tbg_scratch *s)
 /* Makes the key of the whole URI, under which responses of upstreams are published. */
 __attribute__((noinline)) int tbg_find_uri(struct tbg_scratch *s)
 {
-	struct tbg_knob *knob = tbg_knob_get();
 	__u32 len;
 	int n;
 
-	if (!s || !knob)
+	if (!s)
 		return TBG_WHY_OFF;
 	len = s->req.path_len;
 	if (s->req.query_off)
@@ -299,24 +308,23 @@ __attribute__((noinline)) int tbg_find_uri(struct tbg_scratch *s)
 	if (n < 0)
 		return TBG_WHY_MISS;
 	s->path_len = n;
-	tbg_key_make(knob->key, s->vhost, &s->path, n, &s->key);
+	tbg_find_hash(s, s->vhost, n, &s->key);
 	return 0;
 }
 
 /* Extends it to the key of a response that varies by the request's Accept-Encoding. */
 __attribute__((noinline)) int tbg_find_vary(struct tbg_scratch *s)
 {
-	struct tbg_knob *knob = tbg_knob_get();
 	int n;
 
-	if (!s || !knob)
+	if (!s)
 		return TBG_WHY_OFF;
 	n = tbg_uri_vary(&s->head, s->req.ae_off, s->req.ae_len, s->path_len,
 			 &s->path);
 	if (n < 0)
 		return TBG_WHY_MISS;
 	s->path_len = n;
-	tbg_key_make(knob->key, s->vhost, &s->path, n, &s->key);
+	tbg_find_hash(s, s->vhost, n, &s->key);
 	return 0;
 }
 

@@ -19,7 +19,7 @@
 #define TBG_QUALITY(all, coding) \
 	((all) >> (coding) * TBG_QUALITY_BITS & ((1 << TBG_QUALITY_BITS) - 1))
 
-#define TBG_CODING_STEPS 8	/* in one call */
+#define TBG_CODING_STEPS 4	/* in one call */
 
 struct tbg_codings {
 	const struct tbg_head *h;

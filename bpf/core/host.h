@@ -42,7 +42,7 @@ __tbg_inline int tbg_host_load(const struct tbg_head *h, __u32 off, __u32 len,
 			       struct tbg_path *ret)
 {
 	__u64 n = tbg_host_len(h, off, len), last = off + n - 1;
-	__u32 i;
+	__u32 i, words;
 
 	tbg_keep(last);
 	if (last < TBG_REQ_MAX && h->b[last] == '.')
@@ -50,10 +50,11 @@ __tbg_inline int tbg_host_load(const struct tbg_head *h, __u32 off, __u32 len,
 	n = tbg_opaque(n, tbg_word(h->b));
 	if (tbg_path_load(h, off, n, ret))
 		return -TBG_WHY_HOST;
+	words = tbg_words(n);
 	TBG_ROLLED
 	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
 		tbg_keep(i);
-		if (i * 8 >= n)
+		if (i >= words)
 			break;
 		ret->w[i] = tbg_word_lower(ret->w[i]);
 	}

@@ -13,6 +13,16 @@
 #include "span.h"
 
 /*
+ * The number of words that hold len bytes. From a loop with this bound, the verifier
+ * learns nothing about len, so that it need not walk what follows for each length.
+ */
+__tbg_inline __u32 tbg_words(__u64 len)
+{
+	tbg_keep(len);
+	return (len + 7) / 8;
+}
+
+/*
  * Copies the len bytes at off, the last word zero-padded. 0, or TBG_WHY_PATH. In
  * BPF *ret belongs in a map, not on the stack.
  */
@@ -20,7 +30,7 @@ __tbg_inline int tbg_path_load(const struct tbg_head *h, __u32 off, __u32 len,
 			       struct tbg_path *ret)
 {
 	__u64 at = off, last = len - 1ull;
-	__u32 i;
+	__u32 i, words = tbg_words(len);
 
 	tbg_keep(last);
 	if (last >= TBG_PATH_MAX || at > TBG_REQ_MAX - TBG_PATH_MAX)
@@ -28,9 +38,9 @@ __tbg_inline int tbg_path_load(const struct tbg_head *h, __u32 off, __u32 len,
 	TBG_ROLLED
 	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
 		tbg_keep(i);
-		ret->w[i] = tbg_word(h->b + at + i * 8);
-		if (i >= last / 8)
+		if (i >= words)
 			break;
+		ret->w[i] = tbg_word(h->b + at + i * 8);
 	}
 	ret->w[last / 8] &= tbg_word_low(last % 8 + 1);
 	return 0;
@@ -48,7 +58,7 @@ __tbg_inline int tbg_text_add(const struct tbg_head *h, __u64 from, __u32 len,
 			      __u64 to, struct tbg_path *ret)
 {
 	__u64 n = to + len;
-	__u32 i;
+	__u32 i, words = tbg_words(len);
 
 	if (n > TBG_URI_MAX || from > TBG_REQ_MAX - TBG_PATH_MAX)
 		return -TBG_WHY_PATH;
@@ -56,7 +66,7 @@ __tbg_inline int tbg_text_add(const struct tbg_head *h, __u64 from, __u32 len,
 	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
 		tbg_keep(i);
 		tbg_keep(to);
-		if (i * 8 >= len || to > TBG_URI_MAX)
+		if (i >= words || to > TBG_URI_MAX)
 			break;
 		tbg_word_put((__u8 *)ret->w + to, tbg_word(h->b + from + i * 8));
 		to += 8;
@@ -103,12 +113,12 @@ __tbg_inline int tbg_uri_vary(const struct tbg_head *h, __u32 off, __u32 len,
 __tbg_inline int tbg_path_equal(const struct tbg_path *path,
 				const __u8 entry_path[TBG_PATH_MAX], __u32 len)
 {
-	__u32 i;
+	__u32 i, words = tbg_words(len);
 
 	TBG_ROLLED
 	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
 		tbg_keep(i);
-		if (i * 8 >= len)
+		if (i >= words)
 			break;
 		if (path->w[i] != tbg_word(entry_path + i * 8))
 			return 0;
@@ -139,7 +149,7 @@ __tbg_inline void tbg_key_make(const __u64 key[2], __u32 vhost,
 	__u64 v2 = k0 ^ 0x6c7967656e657261ull;
 	__u64 v3 = k1 ^ 0x7465646279746573ull;
 	__u64 m = vhost | (__u64)path_len << 32;
-	__u32 i;
+	__u32 i, words = tbg_words(path_len);
 
 	v3 ^= m;
 	TBG_SIP_ROUND(v0, v1, v2, v3);
@@ -147,14 +157,14 @@ __tbg_inline void tbg_key_make(const __u64 key[2], __u32 vhost,
 	TBG_ROLLED
 	for (i = 0; i < TBG_PATH_MAX / 8; i++) {
 		tbg_keep(i);
-		if (i * 8 >= path_len)
+		if (i >= words)
 			break;
 		m = path->w[i];
 		v3 ^= m;
 		TBG_SIP_ROUND(v0, v1, v2, v3);
 		v0 ^= m;
 	}
-	m = (8 + ((path_len + 7ull) & ~7ull)) << 56;	/* bytes of the message */
+	m = (8 + words * 8ull) << 56;	/* bytes of the message */
 	v3 ^= m;
 	TBG_SIP_ROUND(v0, v1, v2, v3);
 	v0 ^= m;

@@ -29,7 +29,7 @@
 #define TBG_NAME_MAX	39	/* bytes of a field name */
 
 /* Lines in one call, and bytes of a value: a long one goes on in the next. */
-#define TBG_LINES	8
+#define TBG_LINES	4
 #define TBG_STRETCH	256
 
 /* Calls: the shortest lines, and the longest values. */
