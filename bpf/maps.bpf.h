@@ -187,6 +187,13 @@ struct tbg_reply {
 	struct tbg_blob_part part;
 };
 
+/* The fields of a SYN-ACK. */
+struct tbg_synack {
+	__u32 seq, ack, tsval, tsecr, window, mss;
+	__u8 kind, wscale;		/* kind: TBG_OFFER_* of its options */
+	__u8 ece;
+};
+
 #define TBG_HEADS_MAX 100	/* bytes of IPv6's header, and TCP's with all its options */
 
 /*
@@ -205,8 +212,10 @@ struct tbg_scratch {
 	__u32 vhost;			/* site of the request's host */
 	__u32 path_len;			/* of the key's text in path */
 	struct tbg_reply reply;
+	struct tbg_synack synack;	/* wire without translation only */
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
 	__u32 now_ms;			/* the same in ms; wire without translation only */
+	__u32 push;			/* TBG_PUSH_*, from tbg_push to tbg_answer; 0: a segment */
 	__u64 digest;			/* of the request, if parsed.bpf.h should keep it; or 0 */
 	__u64 bucket_tag;		/* of the client, where it has a rate, */
 	__u32 bucket_set;		/* and where its bucket is */

@@ -506,7 +506,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	why = tbg_ingress_try(skb, p);
 	if (p->tcp_flags & TBG_TCP_SYN) {
 		if (!(p->tcp_flags & TBG_TCP_ACK) &&
-		    tbg_end_served(knob, &p->key, p->v6))
+		    tbg_end_served(&p->key, p->v6))
 			tbg_ingress_syn(skb, s);
 		tbg_count(TBG_WHY_CONTROL);
 		return TBG_PASS;

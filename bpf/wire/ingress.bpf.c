@@ -14,6 +14,7 @@
 #include "icmp.bpf.h"
 #include "known.bpf.h"
 #include "port.bpf.h"
+#include "push.bpf.h"
 #include "synack.bpf.h"
 #include "way.bpf.h"
 
@@ -135,13 +136,14 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 					   const struct tbg_tcb_key *key,
 					   struct tbg_tcb *f)
 {
-	int act;
+	int act = TBG_PASS;
 
 	tbg_port_note(skb);
 	if (f) {
 		act = tbg_on_shared(skb, s, key, f);
 		if (act != TBG_NOT_YET)
 			return act;
+		act = TBG_PASS;
 		if (!tbg_segment_sound(skb, s)) {
 			tbg_count(TBG_WHY_CSUM);
 			return TC_ACT_SHOT;
@@ -151,8 +153,11 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 			return tbg_bare_challenge(skb, s, key, f);
 		tbg_tcb_forget(key, f);
 	}
-	act = tbg_end_served(knob, &s->pkt.key, s->pkt.v6) ?
-	      tbg_syn_answer(skb, s, knob, key) : TBG_PASS;
+	if (tbg_end_served(&s->pkt.key, s->pkt.v6) && tbg_syn_answer(skb, s, key) &&
+	    tbg_segment_sound(skb, s)) {
+		tbg_count(TBG_WHY_SYN_ACK);
+		act = tbg_synack_send(skb, s);
+	}
 	/* behind the look for a socket; a SYN-ACK leaves when this program has ended */
 	tbg_known_remove(&s->pkt);
 	if (act == TBG_PASS)
@@ -456,10 +461,16 @@ int tbg_answer(struct __sk_buff *skb)
 	struct tbg_tcb_key key = {};
 	struct tbg_tcb *f;
 	bool taken = false;
+	__u32 push;
 	int why, act;
 
 	if (!s || !knob)
 		return TBG_PASS;
+	push = s->push;
+	if (push) {
+		s->push = 0;
+		return tbg_push_do(skb, s, knob, push);
+	}
 	tbg_clock_read(s);
 	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);

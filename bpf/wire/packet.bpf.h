@@ -279,12 +279,13 @@ static __always_inline bool tbg_port_served(const struct tbg_knob *knob,
  * Returns whether a listener is bound to exactly this address, or to the wildcard of
  * its family.
  */
-static __always_inline bool tbg_end_served(const struct tbg_knob *knob,
-					   const struct tbg_flow_key *key,
-					   bool v6)
+__attribute__((noinline)) int tbg_end_served(const struct tbg_flow_key *key, bool v6)
 {
+	const struct tbg_knob *knob = tbg_knob_get();
 	int i;
 
+	if (!knob || !key)
+		return false;
 	for (i = 0; i < TBG_LISTENER_MAX; i++) {
 		const struct tbg_listener *l = &knob->listener[i];
 

@@ -19,13 +19,6 @@
 #define TBG_ADV_LEAST 256	/* MSS that is offered, at least: net.ipv4.route.min_adv_mss */
 #define TBG_SYNACK_WORDS 10	/* of a TCP header with all options */
 
-/* The fields of a SYN-ACK. */
-struct tbg_synack {
-	__u32 seq, ack, tsval, tsecr, window, mss;
-	__u8 kind, wscale;	/* kind: TBG_OFFER_* of its options */
-	bool ece;
-};
-
 /* Returns the TBG_OFFER_* of the SYN in s->pkt, whose options are parsed. */
 static __always_inline __u16 tbg_syn_kind(const struct tbg_scratch *s)
 {
@@ -110,18 +103,22 @@ static __always_inline long tbg_synack_store(struct __sk_buff *skb, const struct
 	return tbg_store(skb, p->l4, h + TBG_IP6_WORDS, size);
 }
 
-/* Turns the SYN in skb into the SYN-ACK *a and sends it. Returns a TC action. */
-__attribute__((noinline)) int
-tbg_synack_send(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_synack *a)
+/*
+ * Turns the SYN in skb into the SYN-ACK in s->synack, with DF, as the kernel sends them
+ * (ip_build_and_send_pkt), and sends it. Returns a TC action.
+ */
+__attribute__((noinline)) int tbg_synack_send(struct __sk_buff *skb, struct tbg_scratch *s)
 {
 	__u32 h[TBG_IP6_WORDS + TBG_SYNACK_WORDS] = {}, o[5], n, frame;
 	__u16 was[6] __attribute__((aligned(4)));	/* destination, source */
 	__u16 mac[6] __attribute__((aligned(4)));
+	const struct tbg_synack *a;
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
 
-	if (!s || !a)
+	if (!s)
 		return TC_ACT_SHOT;
+	a = &s->synack;
 	r = &s->reply;
 	p = &s->pkt;
 	n = tbg_synack_options(a, o);
@@ -194,40 +191,50 @@ static __always_inline __u32 tbg_cookie_time(__u32 now_ms, __u32 rest)
 	return now_ms - ((now_ms - rest) & TBG_COOKIE_REST);
 }
 
-/* Answers the SYN in s->pkt. Returns a TC action, or TBG_PASS with the SYN unchanged. */
-static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scratch *s,
-					  const struct tbg_knob *knob,
-					  const struct tbg_tcb_key *key)
+/*
+ * Describes in s->synack and s->reply the answer to the SYN in s->pkt, whose checksum is not
+ * verified yet. Returns false if the SYN is the kernel's. A global function, so that the
+ * verifier checks it once.
+ */
+__attribute__((noinline)) int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scratch *s,
+					     const struct tbg_tcb_key *key)
 {
+	const struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_cookie c = { .wscale = 15 };
-	struct tbg_reply *r = &s->reply;
-	struct tbg_pkt *p = &s->pkt;
-	struct tbg_synack a = {};
-	struct tbg_offer offer;
 	const struct tbg_above *on;
-	__u32 mtu, out, heads = p->v6 ? 60 : 40;
+	struct tbg_offer offer;
+	__u32 mtu, out, heads;
+	struct tbg_synack *a;
+	struct tbg_reply *r;
+	struct tbg_pkt *p;
 	__u16 kind, mss;
 
+	if (!s || !key || !knob)
+		return false;
+	a = &s->synack;
+	r = &s->reply;
+	p = &s->pkt;
+	heads = p->v6 ? 60 : 40;
 	/* with ECT on the SYN, the kernel does not agree to ECN (RFC 3168 6.1.1) */
 	if (knob->births != TBG_BIRTHS_WIRE || !tbg_wire_answers(knob) || p->odd || p->ae ||
 	    p->ecn || p->payload_len || key->vrf || tbg_is_tagged(skb, p) ||
 	    tbg_is_link_local(&p->key) ||
 	    (p->tcp_flags & ~(TBG_TCP_ECE | TBG_TCP_CWR)) != TBG_TCP_SYN)
-		return TBG_PASS;
+		return false;
 	/* an ECN-setup SYN has both flags (RFC 3168 6.1.1) */
 	if (!(p->tcp_flags & TBG_TCP_ECE) != !(p->tcp_flags & TBG_TCP_CWR))
-		return TBG_PASS;
+		return false;
 	tbg_pkt_options(skb, s);
 	mss = s->opt.mss;
 	if (s->opt.flags & TBG_OPT_ODD || !(s->opt.flags & TBG_OPT_MSS) ||
 	    mss < (p->v6 ? TBG_MSS_V6_LEAST : TBG_MSS_LEAST))
-		return TBG_PASS;
+		return false;
 	kind = tbg_syn_kind(s);
 	if (tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer))
-		return TBG_PASS;
+		return false;
 	out = tbg_way_fits(skb, p);
-	if (!out || !tbg_syn_is_free(skb, p) || !tbg_segment_sound(skb, s))
-		return TBG_PASS;
+	if (!out || !tbg_syn_is_free(skb, p))
+		return false;
 	on = tbg_above_of(skb, out);
 	mtu = tbg_mtu_of(skb, on, p, s->now_ms);
 	if (mtu < heads + TBG_ADV_LEAST || mtu > 65535)
@@ -237,22 +244,20 @@ static __always_inline int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scra
 		c.wscale = s->opt.wscale;
 	c.sack = !!(kind & TBG_OFFER_SACK);
 	c.ecn = !!(kind & TBG_OFFER_ECN);
-	a.seq = tbg_cookie_make(key, knob, s->now_ns, p->seq, &c);
-	a.ack = p->seq + 1;
-	a.kind = kind;
-	a.wscale = offer.wscale;
-	a.ece = c.ecn;
-	a.window = offer.window > 65535 ? 65535 : offer.window;
-	a.mss = mtu - heads;
-	a.tsval = tbg_cookie_time(s->now_ms, mss - tbg_cookie_mss(c.mss_at, true, p->v6)) +
+	a->seq = tbg_cookie_make(key, knob, s->now_ns, p->seq, &c);
+	a->ack = p->seq + 1;
+	a->kind = kind;
+	a->wscale = offer.wscale;
+	a->ece = c.ecn;
+	a->window = offer.window > 65535 ? 65535 : offer.window;
+	a->mss = mtu - heads;
+	a->tsval = tbg_cookie_time(s->now_ms, mss - tbg_cookie_mss(c.mss_at, true, p->v6)) +
 		  c.tsoff;
-	a.tsecr = s->opt.tsval;
+	a->tsecr = s->opt.tsval;
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ttl = tbg_hops_of(skb, knob, on, p->v6);
 	r->flowinfo = bpf_htonl(0x60000000 | (c.label & knob->labels));
-	/* with DF, as the kernel sends them (ip_build_and_send_pkt) */
-	tbg_count(TBG_WHY_SYN_ACK);
-	return tbg_synack_send(skb, s, &a);
+	return true;
 }
 
 /*
