@@ -163,7 +163,7 @@ static int attach_link(struct tbg_attachment *a, enum tbg_hook hook)
 		return a->link_fd[hook];
 	if (a->pin_fd >= 0)
 		err = tbg_pin_add(a->pin_fd, a->pin[hook], a->link_fd[hook]);
-	if (!err || !a->outlives)
+	if (!err)
 		return 0;
 	link_remove(a, hook);
 	return -ENOLINK;

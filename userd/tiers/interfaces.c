@@ -557,7 +557,11 @@ int tbg_interfaces_open(struct tbg_interfaces *f, char *ret_msg, size_t msg_len)
 {
 	int err;
 
-	tbg_pins_open(&f->pins, f->owner);
+	/* connections of wire's own end with the daemon, and so do their programs */
+	if (f->translated)
+		tbg_pins_open(&f->pins, f->owner);
+	else
+		f->pins.dir_fd = -ENOENT;
 	/* before the first check: later changes are reported */
 	f->ipsec_news = tbg_ipsec_news_open();
 	tbg_ipsec_look(f->ipsec, sizeof(f->ipsec));

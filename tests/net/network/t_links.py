@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The links of programs on tcx: other tools that remove them, and pins after the daemon.
 
-Pinned in bpffs, they stay when the daemon is killed; where no pin can be, programs are
-attached without. An interface that moves to another network namespace keeps none.
+Programs that translate stay when the daemon is killed: by pins in bpffs, or attached without
+links. All others end with it. An interface that moves to another network namespace keeps none.
 """
 import contextlib
 import glob
@@ -24,6 +24,7 @@ NO_BPFFS = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c",
             "while umount /sys/fs/bpf 2>&-; do :; done; exec \"$0\" \"$@\"")
 COVERED = ("unshare", "--mount", "sh", "-c",
            "mount -t tmpfs tmpfs /sys/fs/bpf; exec \"$0\" \"$@\"")
+TRANSLATED = "--late-sockets", "off"
 
 
 def serving(n, *options, wire="tbg0", port=PORT, **more):
@@ -115,6 +116,19 @@ def t_link_that_is_detached_is_made_again():
             hit(n)
 
 
+def t_nothing_stays_of_a_killed_daemon():
+    """Where its connections are wire's: they have ended with it."""
+    if not daemon.LATE:
+        raise ktap.Skip("translated connections: they need their programs")
+    with net.Net() as n:
+        before = n.server.traces()
+        with killed(n):
+            hit(n)
+            assert on(n.server) and not pins(n)
+        net.until(lambda: not on(n.server), "its program is still there")
+        assert n.server.traces() == before
+
+
 def t_interface_that_moves_away_keeps_no_program():
     with net.Net() as n, serving(n) as d:
         hit(n)
@@ -137,7 +151,7 @@ def t_interface_of_a_killed_daemon_moves_away_and_the_next_cleans_it():
 
 def t_pins_stay_with_the_killed_and_go_with_the_next():
     with net.Net() as n:
-        with killed(n) as d:
+        with killed(n, *TRANSLATED) as d:
             needs_tcx(d)
             hit(n)
             pinned = pins(n)
@@ -148,7 +162,7 @@ def t_pins_stay_with_the_killed_and_go_with_the_next():
             assert not on(n.server)
             assert not pinned & pins(n)
         # and of an interface that is no more
-        with killed(n):
+        with killed(n, *TRANSLATED):
             pinned = pins(n)
         n.server.run("ip", "link", "del", "tbg0")
         with serving(n, wire="lo"):
@@ -161,9 +175,9 @@ def t_the_folder_of_pins_goes_with_the_last_that_has_it():
     user = "54321"
     folder = f"/sys/fs/bpf/toboggan-{user}"
     with net.Net() as n:
-        with serving(n, "--user", user) as d:
+        with serving(n, "--user", user, *TRANSLATED) as d:
             needs_tcx(d)
-            with serving(n, "--user", user, wire="lo", port=PORT + 1) as e:
+            with serving(n, "--user", user, *TRANSLATED, wire="lo", port=PORT + 1) as e:
                 assert pins(n) and os.stat(folder).st_uid == int(user)
                 assert e.stop() == 0, e.lines
             assert pins(n) and os.path.exists(folder), "the other one has it"
@@ -173,7 +187,7 @@ def t_the_folder_of_pins_goes_with_the_last_that_has_it():
 
 def t_pins_where_only_the_caller_has_bpffs():
     """`ip netns exec` covers /sys."""
-    with net.Net() as n, killed(n, prefix=COVERED) as d:
+    with net.Net() as n, killed(n, *TRANSLATED, prefix=COVERED) as d:
         needs_tcx(d)
         assert len(pins(n)) == len(on(n.server))
 
@@ -182,7 +196,7 @@ def t_without_bpffs_programs_stay_with_the_killed_all_the_same():
     """No link, which would end with the daemon: what it has sent is translated on."""
     with net.Net() as n:
         before = pins(n)
-        with killed(n, "--late-sockets", "off", prefix=NO_BPFFS) as d:
+        with killed(n, *TRANSLATED, prefix=NO_BPFFS) as d:
             needs_tcx(d)
             hit(n)
             assert len(on(n.server)) == 2 and pins(n) == before
@@ -192,7 +206,7 @@ def t_without_bpffs_programs_stay_with_the_killed_all_the_same():
 
 
 def t_without_bpffs_an_interface_that_moves_away_is_spoken_of():
-    with net.Net() as n, killed(n, "--late-sockets", "off", prefix=NO_BPFFS) as d:
+    with net.Net() as n, killed(n, *TRANSLATED, prefix=NO_BPFFS) as d:
         needs_tcx(d)
         moved(n)
         logged(d, "wire's programs are still on it")
@@ -201,7 +215,7 @@ def t_without_bpffs_an_interface_that_moves_away_is_spoken_of():
 
 def t_folder_of_another_user_is_not_pinned_in():
     with net.Net() as n:
-        with killed(n) as d:
+        with killed(n, *TRANSLATED) as d:
             needs_tcx(d)
             folder = os.path.dirname(pins(n).pop())
             owner = os.stat(folder).st_uid
@@ -209,7 +223,7 @@ def t_folder_of_another_user_is_not_pinned_in():
             raise ktap.Skip("the daemon runs as root")
         os.chown(folder, owner + 1, -1)
         try:
-            with serving(n):
+            with serving(n, *TRANSLATED):
                 assert not pins(n)
                 hit(n)
         finally:

@@ -11,6 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import client
 import conf
 import daemon
 import ktap
@@ -126,6 +127,64 @@ def t_sockets_that_are_given_outlive_the_daemon():
         finally:
             d.process.stderr.close()
             d.stop()
+
+
+def late_wire(given):
+    """A daemon with a socket of the manager's, on which wire makes connections; or a Skip."""
+    d = started_with(given, "--wire", "lo", "--late-sockets", "auto")
+    try:
+        status = talk.ask(d, "status")
+        if not status["tiers"]["wire"]["on"]:
+            raise ktap.Skip(d.why_no_wire())
+        if talk.no_late_sockets(d):
+            raise ktap.Skip(talk.no_late_sockets(d))
+        client.until(lambda: tier(given.getsockname()) == "wire" and talk.counts(d)["SYN_ACK"],
+                     "wire makes no connection")
+    except BaseException:
+        d.stop()
+        raise
+    return d
+
+
+def tier(address):
+    """Which tier answers on a new connection."""
+    with client.Client(address) as c:
+        r = c.get("/a.txt")
+        assert (r.status, r.body) == (200, b"given"), r
+        return r.tier
+
+
+def t_clients_wait_for_the_next_daemon_when_one_is_killed():
+    """The socket is there all the time, so nobody is refused, nor answered by wire alone."""
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        address = given.getsockname()
+        d = late_wire(given)
+        d.kill()
+        waiting = [client.Client(address) for _ in range(8)]
+        for c in waiting:
+            c.send(talk.request("/a.txt"))
+        d = late_wire(given)
+        try:
+            for c in waiting:
+                with c:
+                    assert c.response().body == b"given"
+        finally:
+            assert d.stop() == 0, d.lines
+
+
+def t_of_two_daemons_with_one_socket_the_other_serves_when_one_is_killed():
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        address = given.getsockname()
+        for killed in range(2):
+            ds = [late_wire(given) for _ in range(2)]
+            try:
+                ds.pop(killed).kill()
+                for _ in range(20):
+                    tier(address)
+                client.until(lambda: tier(address) == "wire", "wire does not answer")
+            finally:
+                codes = [d.stop() for d in ds]
+            assert codes == [0], ds
 
 
 def t_sockets_that_are_given_are_not_translated():
