@@ -158,11 +158,29 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	return 0;
 }
 
-/* Returns whether sk, a listener or a request socket, belongs to a listener of this daemon. */
+/* The listeners that share a port (SO_REUSEPORT). */
+struct sock_reuseport___wire {
+	__u16 num_socks;
+} __attribute__((preserve_access_index));
+
+struct sock___shared {
+	struct sock_reuseport___wire *sk_reuseport_cb;
+} __attribute__((preserve_access_index));
+
+/*
+ * Returns whether sk, a listener or a request socket, belongs to a listener of this daemon. Not
+ * if another process shares its port: whichever listener is assigned, the kernel chooses once more
+ * among all of them (inet_steal_sock).
+ */
 static __always_inline bool tbg_is_ours(struct bpf_sock *sk)
 {
+	struct sock___shared *b;
+	__u32 *nr;
+
 	sk = bpf_get_listener_sock(sk);
-	return sk && bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0);
+	nr = sk ? bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0) : NULL;
+	b = nr ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
+	return b && BPF_CORE_READ(b, sk_reuseport_cb, num_socks) <= *nr;
 }
 
 /*

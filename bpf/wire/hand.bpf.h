@@ -263,6 +263,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	      struct tbg_tcb *f)
 {
 	struct bpf_tcp_req_attrs___wire a = {};
+	struct tbg_knob *knob = tbg_knob_get();
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
 	__u32 now_ms = tbg_now_ms();
@@ -270,6 +271,8 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	__u8 tried = tbg_hand_is_plain(skb, f, p) ? TBG_HAND_PLAIN : 0;
 	int err = -1;
 
+	if (!knob)
+		return TBG_HAND_CLOSE;
 	bpf_spin_lock(&f->lock);
 	held = f->flags & TBG_TCB_HELD;
 	stays = p->seq != f->rcv_nxt;
@@ -304,6 +307,12 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		bpf_sk_release(sk);
 		tbg_count(TBG_WHY_HAND_HELD);
 		return TC_ACT_SHOT;
+	}
+	/* it has not seen the connection begin: its answers would be another server's */
+	if (knob->answer && !tbg_is_ours(sk)) {
+		bpf_sk_release(sk);
+		tbg_count(TBG_WHY_HAND_FAIL);
+		return TBG_HAND_RESET;
 	}
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
 	if (!stays) {

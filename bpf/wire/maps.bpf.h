@@ -20,7 +20,10 @@ struct {
 	__type(value, struct tbg_port);
 } tbg_ports SEC(".maps");
 
-/* On each listening socket of this daemon. Writer: the daemon, before it serves. */
+/*
+ * On each listening socket of this daemon: how many it has for the address. Writer: the daemon,
+ * before it serves.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

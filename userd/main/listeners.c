@@ -230,7 +230,7 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 			/* only the daemon has its list: kernel tiers must not answer on it */
 			if (s->opt.listen_clients[j].nr)
 				continue;
-			err = err ?: (wire ? tbg_wire_listen(wire, fd) :
+			err = err ?: (wire ? tbg_wire_listen(wire, fd, s->workers_nr) :
 					     tbg_sock_listen(sock, fd));
 		}
 	if (err)

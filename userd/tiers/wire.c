@@ -393,11 +393,9 @@ out:
 	return err;
 }
 
-int tbg_wire_listen(struct tbg_wire *w, int fd)
+int tbg_wire_listen(struct tbg_wire *w, int fd, uint32_t nr)
 {
-	uint32_t one = 1;
-
-	return bpf_map_update_elem(map_fd(w, "tbg_listeners"), &fd, &one, BPF_ANY);
+	return bpf_map_update_elem(map_fd(w, "tbg_listeners"), &fd, &nr, BPF_ANY);
 }
 
 const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w)

@@ -36,7 +36,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 		  char *ret_msg, size_t msg_len);
 
 /* Lets wire answer on connections of this listening socket. */
-int tbg_wire_listen(struct tbg_wire *w, int fd);
+int tbg_wire_listen(struct tbg_wire *w, int fd, uint32_t nr);
 
 const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w);
 

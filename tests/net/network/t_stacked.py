@@ -216,6 +216,33 @@ def t_another_server_on_our_port():
         not_answered(n, n.server, "10.87.0.77")
 
 
+def t_another_server_that_comes_gets_no_connection_of_ours():
+    """At an address of its own, or as some more of the port's: it has not seen the beginning."""
+    if not daemon.LATE:
+        raise ktap.Skip("translated connections: they have a socket")
+    for ip, nr in (("10.87.0.77", 1), ("0.0.0.0", 8)):
+        with net.Net(links=1) as n, contextlib.ExitStack() as stack:
+            n.server.run("ip", "address", "add", "10.87.0.77/24", "dev", "tbg0")
+            stack.enter_context(serving(n, "tbg0"))
+            cs = []
+            for _ in range(8):
+                c = stack.enter_context(talk.Connection(n.client.connect(("10.87.0.77", PORT))))
+                net.until(lambda c=c: c.get("/small").tier == "wire", "never published")
+                cs.append(c)
+            with n.server.inside():
+                others = [stack.enter_context(socket.create_server((ip, PORT), reuse_port=True))
+                          for _ in range(nr)]
+            for c in cs:
+                try:
+                    raise AssertionError(f"answered: {c.get('/large').head}")
+                except ConnectionResetError:
+                    pass
+            for other in others:
+                other.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    raise AssertionError(f"it got one: {other.accept()}")
+
+
 def behind(n):
     """A namespace that the server forwards to: 10.99.0.2, fd99::2."""
     ret = net.Namespace()
