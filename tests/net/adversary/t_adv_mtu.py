@@ -205,11 +205,9 @@ def t_path_for_which_the_reply_is_too_many_segments():
 def behind(s, mtu):
     """
     A new connection; None: it is not cut for a path of that MTU, and gets the first error.
-    Whether the SYN-ACK has the MSS of the path, too: one a second is the kernel's, and the
-    kernel knows nothing of errors about wire's segments.
+    Else the MSS that was offered.
     """
     locked = mtu < LEAST
-    offered = max(mtu, LEAST) - (40 if s.family == 4 else 60)
     c = s.connect()
     at, read = c.at, c.read
     c.send(FULL)
@@ -226,16 +224,25 @@ def behind(s, mtu):
         c.send(flags=".")
     assert c.response().body == BODIES["/full"] and (c.at, c.read) != (at, read)
     s.hit(c, OTHER)
-    return c.offered["mss"] == offered
+    return c.offered["mss"]
 
 
 def narrow(mtu):
+    """
+    Wire offers the MSS of the path, too. One SYN-ACK a second is the kernel's, which knows
+    nothing of errors about wire's segments, and on Linux 7.2 offers the MSS of the interface.
+    """
     def script(s):
         path = mtu if s.family == 4 else 1280
+        heads = 40 if s.family == 4 else 60
         forget_path()
         net.until(lambda: behind(s, path) is not None, "each connection needs an error")
-        right = [behind(s, path) for _ in range(4)]
-        assert None not in right and sum(right) >= (3 if s.tier == "wire" else 4), right
+        offers = [behind(s, path) for _ in range(4)]
+        right = offers.count(max(path, LEAST) - heads)
+        if s.tier == "wire":
+            assert None not in offers and right >= 3, offers
+        else:
+            assert right == 4 or offers.count(1500 - heads) == 4, offers
         forget_path()
     return script
 
