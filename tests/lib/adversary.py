@@ -63,6 +63,8 @@ MAY_DIFFER = {
         TcpExt.TCPHystartTrainDetect TcpExt.TCPHystartTrainCwnd
         TcpExt.TCPHystartDelayDetect TcpExt.TCPHystartDelayCwnd""",
     "of connections closed a minute ago": "TcpExt.TW TcpExt.TWKilled",
+    "an error comes while the daemon has the socket in hand, or does not": """
+        TcpExt.LockDroppedIcmps""",
     "while an interface is down or new there is no route, for as many as come meanwhile": """
         Ip.OutNoRoutes Ip6OutNoRoutes Ip6InNoRoutes""",
     "a SYN-ACK waits for one second, whatever the route says": "TcpExt.TCPSynRetrans",
