@@ -67,6 +67,19 @@ static void iface_add(struct tbg_way *way, uint32_t ifindex)
 	memset(way->ifindex, 0, sizeof(way->ifindex));
 }
 
+/* The kernel wraps what it sends by this hop (MPLS, SRv6, tunnels with metadata). */
+static bool hop_wraps(const struct rtnexthop *hop)
+{
+	const struct rtattr *a = RTNH_DATA(hop);
+	int len = hop->rtnh_len - RTNH_LENGTH(0);
+
+	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
+		if ((a->rta_type & NLA_TYPE_MASK) == RTA_ENCAP)
+			return true;
+	return false;
+}
+
+/* Adds the interfaces of a route; none if the kernel wraps what it sends there. */
 static void hops_add(struct tbg_way *way, const struct nlmsghdr *h)
 {
 	const struct nlattr *several = tbg_attr_of(h, sizeof(struct rtmsg), RTA_MULTIPATH);
@@ -74,14 +87,20 @@ static void hops_add(struct tbg_way *way, const struct nlmsghdr *h)
 	int len;
 
 	if (!several) {
-		iface_add(way, number_of(h, RTA_OIF));
+		if (!tbg_attr_of(h, sizeof(struct rtmsg), RTA_ENCAP))
+			iface_add(way, number_of(h, RTA_OIF));
 		return;
 	}
 	hop = mnl_attr_get_payload(several);
 	len = mnl_attr_get_payload_len(several);
-	for (; RTNH_OK(hop, len); len -= RTNH_ALIGN(hop->rtnh_len), hop = RTNH_NEXT(hop))
+	for (; RTNH_OK(hop, len); len -= RTNH_ALIGN(hop->rtnh_len), hop = RTNH_NEXT(hop)) {
+		if (hop_wraps(hop)) {
+			memset(way->ifindex, 0, sizeof(way->ifindex));
+			return;
+		}
 		if (!(hop->rtnh_flags & RTNH_F_DEAD))
 			iface_add(way, hop->rtnh_ifindex);
+	}
 }
 
 /* The rank: metric, then router preference (RFC 4191). */

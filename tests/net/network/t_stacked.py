@@ -68,6 +68,11 @@ def address(ns, name, value):
     ns.run("ip", "link", "set", name, "up")
 
 
+def mac(ns, name):
+    (shown,) = json.loads(ns.run("ip", "-json", "link", "show", "dev", name))
+    return shown["address"]
+
+
 def stacked(make, wire="auto", ask=hits_and_misses):
     with net.Net(links=1) as n:
         if not make(n):
@@ -98,9 +103,8 @@ def macvlan(n):
 
 def send_to(n, device, *addresses):
     """The client sends to device's MAC; left to ARP, tbg0 and tbgm both claim every address."""
-    (shown,) = json.loads(n.server.run("ip", "-json", "link", "show", "dev", device))
     for ip in addresses:
-        n.client.run("ip", "neighbour", "replace", ip, "lladdr", shown["address"],
+        n.client.run("ip", "neighbour", "replace", ip, "lladdr", mac(n.server, device),
                      "dev", "tbg0", "nud", "permanent")
 
 
@@ -156,6 +160,40 @@ def t_port_of_a_bridge():
                         r = c.get(path)
                         assert r.tier != "wire" and r.body == body, r.head
             assert talk.counts(d)["IFACE"], talk.counts(d)
+
+
+def wrapped(n):
+    """A tunnel that sends nothing but what routes tell it where to."""
+    link, ends = n.links[0], ((n.server, "10.98.0.1"), (n.client, "10.98.0.2"))
+    for ns, ip in ends:
+        if not add(ns, "name", "tbgx", "type", "vxlan", "external", "dstport", "4789"):
+            return False
+        address(ns, "tbgx", f"{ip}/32")
+    for (ns, _), (peer, ip), to in zip(ends, ends[::-1], (link.client4, link.server4)):
+        ns.run("ip", "route", "add", ip, "encap", "ip", "id", "7", "dst", to, "dev", "tbgx")
+        ns.run("ip", "neighbour", "replace", ip, "lladdr", mac(peer, "tbgx"), "dev", "tbgx")
+    n.server.run("ip", "route", "add", "10.98.0.3", "nexthop", "encap", "ip", "id", "7", "dst",
+                 link.client4, "dev", "tbgx", "nexthop", "via", link.client4, "dev", "tbg0")
+    return True
+
+
+def t_routes_that_wrap_what_they_carry_are_the_kernel_s():
+    if not daemon.LATE:
+        raise ktap.Skip("translated connections: net/network/t_guard.py")
+    with net.Net(links=1) as n:
+        try:
+            there = wrapped(n)
+        except RuntimeError as why:
+            raise ktap.Skip(f"no routes that wrap: {why}") from why
+        if not there:
+            raise ktap.Skip("no tunnel in this kernel")
+        with serving(n, "tbg0,tbgx") as d:
+            hits_and_misses(n, n.links[0].server4)
+            by_sockets(n, "10.98.0.1")
+            for client, why in (("10.98.0.2", "IFACE"), ("10.98.0.3", "IFACE"),
+                                (n.links[0].client4, "HIT_WIRE")):
+                told = talk.ask(d, "why", "--client", client, "/small")
+                assert told["why"] == why, (client, told)
 
 
 def t_routing_domain():
@@ -276,9 +314,8 @@ def container():
         address(other, "tbgm", "10.87.0.9/24")
         address(other, "tbgm", "fd87:0::9/64")
         link = n.links[0]
-        (shown,) = json.loads(n.client.run("ip", "-json", "link", "show", "dev", "tbg0"))
         for ip in (link.client4, link.client6):
-            other.run("ip", "neighbour", "replace", ip, "lladdr", shown["address"],
+            other.run("ip", "neighbour", "replace", ip, "lladdr", mac(n.client, "tbg0"),
                       "dev", "tbgm", "nud", "permanent")
         send_to(n, "tbg0", link.server4, link.server6)
         yield n, other
