@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,9 +18,11 @@
 #include "os/clock.h"
 #include "tiers/attach.h"
 #include "tiers/interfaces.h"
+#include "tiers/links.h"
 #include "tiers/maps.h"
 
 #define SAMPLE_NS 1000000000ull
+#define LOOPBACK 1		/* index of lo in every namespace */
 #define ORIGINAL_DST 80		/* SO_ORIGINAL_DST, IP6T_SO_ORIGINAL_DST */
 
 /* TcpExt's SyncookiesRecv: connections made from SYN cookies. */
@@ -50,6 +53,31 @@ void tbg_unfollowed_open(struct tbg_unfollowed *u)
 	u->cookies = cookies_taken();
 }
 
+/* The interface by which the connection began; 0: unknown. */
+static int interface_of(int fd, bool v4)
+{
+	const int level = v4 ? SOL_IP : SOL_IPV6, on = 1, off = 0;
+	const int info = v4 ? IP_PKTINFO : IPV6_RECVPKTINFO;
+	char buf[256] __attribute__((aligned(8)));
+	struct msghdr msg = { .msg_control = buf };
+	socklen_t len = sizeof(buf);
+	struct cmsghdr *c;
+	int ret = 0;
+
+	if (setsockopt(fd, level, info, &on, sizeof(on)))
+		return 0;
+	if (!getsockopt(fd, level, v4 ? IP_PKTOPTIONS : IPV6_2292PKTOPTIONS, buf, &len))
+		msg.msg_controllen = len;
+	setsockopt(fd, level, info, &off, sizeof(off));
+	for (c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
+		if (v4 && c->cmsg_level == SOL_IP && c->cmsg_type == IP_PKTINFO)
+			ret = ((struct in_pktinfo *)CMSG_DATA(c))->ipi_ifindex;
+		if (!v4 && c->cmsg_level == SOL_IPV6 && c->cmsg_type == IPV6_PKTINFO)
+			ret = ((struct in6_pktinfo *)CMSG_DATA(c))->ipi6_ifindex;
+	}
+	return ret;
+}
+
 void tbg_unfollowed_note(struct tbg_unfollowed *u, int fd, int found)
 {
 	uint64_t now = tbg_mono_ns(), last = atomic_load_explicit(&u->sampled_ns,
@@ -73,6 +101,7 @@ void tbg_unfollowed_note(struct tbg_unfollowed *u, int fd, int found)
 	else if (getsockopt(fd, u->local.ss_family == AF_INET ? SOL_IP : SOL_IPV6, ORIGINAL_DST,
 			    &u->asked, &asked))
 		u->asked.ss_family = 0;
+	u->ifindex = interface_of(fd, u->local.ss_family == AF_INET);
 	pthread_mutex_unlock(&u->lock);
 	atomic_fetch_add_explicit(&u->nr, 1, memory_order_relaxed);
 }
@@ -91,12 +120,6 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
 				  &((struct sockaddr_in6 *)b)->sin6_addr);
 }
 
-static bool is_loopback(const struct sockaddr *a)
-{
-	return a->sa_family == AF_INET &&
-	       ntohl(((struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
-}
-
 static void address_text(const struct sockaddr *a, char *ret, size_t len)
 {
 	bool v4 = a->sa_family == AF_INET;
@@ -109,39 +132,41 @@ static void address_text(const struct sockaddr *a, char *ret, size_t len)
 		 ntohs(((struct sockaddr_in *)a)->sin_port));
 }
 
-static bool is_on(const struct tbg_interfaces *on, const char *name)
+/* Whether wire sees the frames of this interface: on it, or on one that it lies on. */
+static bool is_on(const struct tbg_interfaces *on, int ifindex)
 {
-	for (unsigned int i = 0; i < on->nr; i++)
-		if ((!on->at[i].why[0] || on->at[i].covered) && !strcmp(on->at[i].name, name))
-			return true;
-	return false;
+	struct tbg_links *links = tbg_links_open();
+	struct tbg_above above;
+	bool ret = false;
+
+	for (unsigned int i = 0; i < on->nr && !ret; i++) {
+		const struct tbg_wire_iface *one = &on->at[i];
+
+		if (one->why[0])
+			ret = one->covered && one->ifindex == ifindex;
+		else
+			ret = one->ifindex == ifindex ||
+			      (links && tbg_links_above(links, ifindex, one->ifindex, &above));
+	}
+	tbg_links_close(links);
+	return ret;
 }
 
-/* The interface of the connection according to its addresses; "": unknown. */
-static void interface_of(const struct tbg_unfollowed *u, char ret[16])
+/* Whether the client is on this machine: the kernel then names the interface of its address. */
+static bool is_local(const struct tbg_unfollowed *u)
 {
-	const struct sockaddr *local = (const void *)&u->local, *remote = (const void *)&u->remote;
+	const struct sockaddr *remote = (const void *)&u->remote;
 	struct ifaddrs *all;
+	bool ret;
 
-	ret[0] = 0;
-	if (is_loopback(local)) {
-		strcpy(ret, "lo");
-		return;
-	}
 	if (getifaddrs(&all))
-		return;
-	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-		if (!i->ifa_addr)
-			continue;
-		/* from one address of this machine to another */
-		if (same_address(i->ifa_addr, remote)) {
-			strcpy(ret, "lo");
-			break;
-		}
-		if (same_address(i->ifa_addr, local))
-			snprintf(ret, 16, "%s", i->ifa_name);
-	}
+		return false;
+	ret = remote->sa_family == AF_INET &&
+	      ntohl(((struct sockaddr_in *)remote)->sin_addr.s_addr) >> 24 == 127;
+	for (const struct ifaddrs *i = all; i && !ret; i = i->ifa_next)
+		ret = i->ifa_addr && same_address(i->ifa_addr, remote);
 	freeifaddrs(all);
+	return ret;
 }
 
 /* The reason; "": none was found. */
@@ -149,8 +174,9 @@ static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 		   const struct tbg_stats *st, char *ret, size_t len)
 {
 	const struct sockaddr *local = (const void *)&u->local, *asked = (const void *)&u->asked;
-	char name[16], to[64], from[64];
+	char name[IF_NAMESIZE], to[64], from[64];
 	const char *hook;
+	int ifindex;
 
 	ret[0] = 0;
 	if (!u->local.ss_family)
@@ -163,8 +189,8 @@ static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 		snprintf(ret, len, "NAT on this machine (REDIRECT, DNAT) makes %s of %s", to, from);
 		return;
 	}
-	interface_of(u, name);
-	if (name[0] && !is_on(on, name)) {
+	ifindex = is_local(u) ? LOOPBACK : u->ifindex;
+	if (ifindex && !is_on(on, ifindex) && if_indextoname(ifindex, name)) {
 		snprintf(ret, len, "clients come by %s, where wire is not", name);
 		return;
 	}
@@ -180,6 +206,8 @@ static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 		snprintf(ret, len, "SYN cookies, and connections made from them cannot be followed: tcp_syncookies is 2, or SYNs come too fast");
 	else if (st->why[TBG_WHY_TRACKED])
 		snprintf(ret, len, "conntrack sees segments before wire does (br_netfilter)");
+	else if (st->why[TBG_WHY_IFACE])
+		snprintf(ret, len, "the routes to clients lead out of interfaces where wire is not");
 }
 
 /* Whether there are unfollowed connections, and none was followed since. */

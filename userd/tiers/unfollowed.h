@@ -22,6 +22,7 @@ struct tbg_unfollowed {
 	atomic_ullong sampled_ns;
 	pthread_mutex_t lock;		/* of the members below */
 	struct sockaddr_storage local, remote;	/* of one of them */
+	int ifindex;			/* by which its packets came at first; 0: unknown */
 	struct sockaddr_storage asked;	/* the last one looked up in conntrack; or family 0 */
 	/* of the control thread */
 	uint64_t born;			/* followed connections at the last check */

@@ -17,7 +17,8 @@ OK = 0                  # TC_ACT_OK, another tool's verdict
 
 
 def serving(n, wire, late="off"):
-    return talk.serving(n.server, wire, "--late-sockets", late, listen=f"0.0.0.0:{PORT}", a=BODY)
+    return talk.serving(n.server, wire, "--late-sockets", late,
+                        listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}"), a=BODY)
 
 
 def note(d):
@@ -40,6 +41,41 @@ def t_clients_come_by_an_interface_where_wire_is_not():
     with net.Net(links=2) as n, serving(n, "tbg0") as d:
         assert not note(d), "nobody has come yet"
         logs(n.client, d, (n.links[1].server4, PORT), "clients come by tbg1, where wire is not")
+
+
+def t_clients_come_by_another_interface_than_their_address_is_on():
+    """As ARP lets them, on hosts with two interfaces on one link."""
+    for late in ("off", "auto"):
+        with net.Net(links=2) as n, serving(n, "tbg0", late) as d:
+            if late == "auto" and talk.no_late_sockets(d):
+                ktap.note(talk.no_late_sockets(d))
+                continue
+            for ns in (n.server, n.client):
+                for name in ("all", "tbg0", "tbg1"):
+                    ns.sysctl(f"ipv4.conf.{name}.rp_filter", 0)
+            first, second = n.links
+            n.client.run("ip", "route", "add", first.server4, "via", second.server4, "src",
+                         first.client4)
+            n.client.run("ip", "-6", "route", "add", first.server6, "via", second.server6, "src",
+                         first.client6)
+            for address in (first.server4, first.server6):
+                logs(n.client, d, (address, PORT), "clients come by tbg1, where wire is not")
+
+
+def t_routes_to_clients_lead_elsewhere():
+    with net.Net(links=2) as n, serving(n, "tbg0", "auto") as d:
+        if talk.no_late_sockets(d):
+            raise ktap.Skip("before Linux 6.9: no late sockets")
+        for ns in (n.server, n.client):
+            for name in ("all", "tbg0", "tbg1"):
+                ns.sysctl(f"ipv4.conf.{name}.rp_filter", 0)
+        first, second = n.links
+        n.server.run("ip", "route", "add", first.client4, "via", second.client4, "src",
+                     first.server4)
+        net.until(lambda: talk.ask(d, "why", "--client", first.client4, "/a")["why"] == "IFACE",
+                  "the route is not known")
+        logs(n.client, d, (first.server4, PORT),
+             "the routes to clients lead out of interfaces where wire is not")
 
 
 def t_clients_are_on_this_machine():
