@@ -6,6 +6,7 @@
 #include "tiers/links.h"
 
 #include <errno.h>
+#include <linux/if_arp.h>
 #include <linux/if_link.h>
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
@@ -42,17 +43,19 @@ struct tbg_links {
 
 /*
  * No lower devices are: the other end of a pair, a device in another namespace, and
- * one whose frames are encapsulated (tunnel, MACsec).
+ * one whose frames are encapsulated (tunnel, MACsec). What is no Ethernet is a tunnel.
  */
 static bool link_is_apart(const struct nlmsghdr *h)
 {
+	const struct ifinfomsg *one = mnl_nlmsg_get_payload(h);
 	static const char *const apart[] = {
 		"veth", "netkit", "gretap", "ip6gretap", "erspan", "ip6erspan", "vxlan",
 		"geneve", "bareudp", "macsec",
 	};
 	const struct nlattr *info = tbg_attr_of(h, sizeof(struct ifinfomsg), IFLA_LINKINFO), *a;
 
-	if (tbg_attr_of(h, sizeof(struct ifinfomsg), IFLA_LINK_NETNSID))
+	if (one->ifi_type != ARPHRD_ETHER ||
+	    tbg_attr_of(h, sizeof(struct ifinfomsg), IFLA_LINK_NETNSID))
 		return true;
 	if (!info)
 		return false;
