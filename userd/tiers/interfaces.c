@@ -58,8 +58,9 @@ static void iface_twice(struct tbg_interfaces *f, struct tbg_wire_iface *i)
 	for (unsigned int n = 0; n < f->nr && !i->why[0]; n++) {
 		const struct tbg_wire_iface *other = &f->at[n];
 
-		/* they would be translated twice */
-		if (other->why[0] || !tbg_links_stacked(f->links, i->ifindex, other->ifindex))
+		/* they would be translated twice, or handed over twice */
+		if (other->why[0] || !tbg_links_stacked(f->links, i->ifindex, other->ifindex,
+							  !f->translated))
 			continue;
 		i->covered = true;
 		snprintf(i->why, sizeof(i->why),

@@ -34,6 +34,8 @@ struct link {
 	int vlan;			/* of its frames below; 0: none */
 	uint32_t mtu, mtu6, hops;	/* of IPv6: mtu6 and hops; 0: it has no IPv6 */
 	bool vrf, bridge;		/* its master is one */
+	bool macvlan;
+	uint8_t mac[6];
 };
 
 struct tbg_links {
@@ -79,6 +81,7 @@ static void link_kind(const struct nlmsghdr *h, struct link *ret)
 		switch (mnl_attr_get_type(a)) {
 		case IFLA_INFO_KIND:
 			vlan = attr_is(a, "vlan");
+			ret->macvlan = attr_is(a, "macvlan") || attr_is(a, "macvtap");
 			break;
 		case IFLA_INFO_SLAVE_KIND:
 			ret->vrf = attr_is(a, "vrf");
@@ -127,6 +130,7 @@ static int link_add(const struct nlmsghdr *h, void *arg)
 	const struct ifinfomsg *info = mnl_nlmsg_get_payload(h);
 	struct tbg_links *l = arg;
 	struct link *at = realloc(l->at, (l->nr + 1) * sizeof(*at));
+	const struct nlattr *mac = tbg_attr_of(h, sizeof(*info), IFLA_ADDRESS);
 
 	if (!at)
 		return MNL_CB_ERROR;
@@ -137,6 +141,8 @@ static int link_add(const struct nlmsghdr *h, void *arg)
 		at->below = tbg_attr_number(tbg_attr_of(h, sizeof(*info), IFLA_LINK));
 	at->master = tbg_attr_number(tbg_attr_of(h, sizeof(*info), IFLA_MASTER));
 	at->mtu = tbg_attr_number(tbg_attr_of(h, sizeof(*info), IFLA_MTU));
+	if (mac && mnl_attr_get_payload_len(mac) == sizeof(at->mac))
+		memcpy(at->mac, mnl_attr_get_payload(mac), sizeof(at->mac));
 	link_kind(h, at);
 	link_inet6(h, at);
 	return MNL_CB_OK;
@@ -164,8 +170,20 @@ void tbg_links_close(struct tbg_links *l)
 	free(l);
 }
 
-/* Whether upper lies on lower, over at most depth others. */
-static bool lies_on(const struct tbg_links *l, int upper, int lower, int depth)
+/*
+ * Whether frames to a macvlan are another host's below: it has an address of its own, unless it
+ * takes over that of its device (mode passthru).
+ */
+static bool has_own_mac(const struct tbg_links *l, const struct link *k)
+{
+	for (unsigned int i = 0; k->macvlan && i < l->nr; i++)
+		if (l->at[i].ifindex == k->below)
+			return memcmp(l->at[i].mac, k->mac, sizeof(k->mac));
+	return false;
+}
+
+/* Whether upper lies on lower, over at most depth others. own: not by a macvlan of its own. */
+static bool lies_on(const struct tbg_links *l, int upper, int lower, bool own, int depth)
 {
 	if (upper == lower)
 		return true;
@@ -173,18 +191,18 @@ static bool lies_on(const struct tbg_links *l, int upper, int lower, int depth)
 		const struct link *k = &l->at[i];
 
 		if (k->ifindex == upper && k->below && k->below != upper &&
-		    lies_on(l, k->below, lower, depth - 1))
+		    !(own && has_own_mac(l, k)) && lies_on(l, k->below, lower, own, depth - 1))
 			return true;
-		if (k->master == upper && lies_on(l, k->ifindex, lower, depth - 1))
+		if (k->master == upper && lies_on(l, k->ifindex, lower, own, depth - 1))
 			return true;
 	}
 	return false;
 }
 
-bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other)
+bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other, bool own)
 {
-	return l && (lies_on(l, ifindex, other, TBG_STACK_MAX) ||
-		     lies_on(l, other, ifindex, TBG_STACK_MAX));
+	return l && (lies_on(l, ifindex, other, own, TBG_STACK_MAX) ||
+		     lies_on(l, other, ifindex, own, TBG_STACK_MAX));
 }
 
 /*

@@ -20,11 +20,11 @@ struct tbg_links *tbg_links_open(void);
 void tbg_links_close(struct tbg_links *l);
 
 /*
- * If one of two interfaces lies on the other (VLAN, macvlan, bridge, bond …),
- * so that frames of the upper pass the hooks of both, returns the kind of the
- * upper. NULL: none does.
+ * Whether one of two interfaces lies on the other (VLAN, macvlan, bridge, bond …), so that
+ * frames of the upper pass the hooks of both. own: and are this host's at both, as those of a
+ * macvlan are not.
  */
-bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other);
+bool tbg_links_stacked(const struct tbg_links *l, int ifindex, int other, bool own);
 
 /*
  * Whether frames of one interface leave by the other, on which it lies, with one tag at most.

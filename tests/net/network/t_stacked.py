@@ -24,9 +24,10 @@ BODY = b"from the cache of this host\n" * 10
 
 
 @contextlib.contextmanager
-def serving(n, wire):
-    with talk.serving(n.server, wire, listen=(f"0.0.0.0:{PORT}", f"[::]:{PORT}"),
-                      small=BODY, large=BODY * 200) as d:
+def serving(n, wire, births="auto"):
+    listen = (f"0.0.0.0:{PORT}", f"[::]:{PORT}")
+    with talk.serving(n.server, wire, "--births", births, listen=listen, small=BODY,
+                      large=BODY * 200) as d:
         n.late = lambda: talk.late(d)
         yield d
 
@@ -111,6 +112,23 @@ def send_to(n, device, *addresses):
 def t_interface_upon_an_attached_one():
     if not [True for make in (vlan, macvlan) if stacked(make)]:
         raise ktap.Skip("no VLAN and no macvlan in this kernel")
+
+
+def t_macvlan_beside_its_device():
+    """Frames to it are another host's at its device, so wire is on both."""
+    if not daemon.LATE:
+        raise ktap.Skip("translated connections: they have a socket")
+    for births in ("auto", "kernel"):
+        with net.Net(links=1) as n:
+            if not macvlan(n):
+                raise ktap.Skip("no macvlan in this kernel")
+            send_to(n, "tbgm", "10.98.0.1")
+            with serving(n, "auto", births) as d, n.clean(PORT):
+                on = {i["name"]: i.get("why", "") for i in talk.ask(d, "status")["interfaces"]}
+                assert not on["tbg0"] and not on["tbgm"], on
+                for ip in ("10.98.0.1", n.links[0].server4):
+                    hits_and_misses(n, ip)
+                assert talk.ask(d, "why", "--client", "10.98.0.2", "/small")["tier"] == "wire"
 
 
 def t_frames_to_a_macvlan_are_left_to_the_daemon():
@@ -216,16 +234,16 @@ def t_routing_domain():
 
 def t_named_interface_upon_a_named_one_is_refused():
     with net.Net(links=1) as n:
-        if not macvlan(n):
-            raise ktap.Skip("no macvlan in this kernel")
+        if not bridge(n):
+            raise ktap.Skip("no bridge in this kernel")
         with n.server.inside():
-            d = daemon.Daemon("--tiers", "wire,user", "--wire", "tbg0,tbgm",
+            d = daemon.Daemon("--tiers", "wire,user", "--wire", "tbg0,tbgb",
                               listen=f"0.0.0.0:{PORT}").start()
         try:
             tier = talk.ask(d, "status")["tiers"]["wire"]
         finally:
             d.stop()
-        assert not tier["on"] and "tbgm" in tier["why"] and "tbg0" in tier["why"], tier
+        assert not tier["on"] and "tbgb" in tier["why"] and "tbg0" in tier["why"], tier
 
 
 def not_answered(n, where, ip):
