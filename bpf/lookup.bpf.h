@@ -2,7 +2,7 @@
 /*
  * Looks up the request in the scratch memory: finds the index entry and the
  * blob that answer it, or the why that passes it up. Writes nothing but hit
- * counts, and for wire the requests in parsed.bpf.h.
+ * counts.
  */
 #ifndef TBG_LOOKUP_BPF_H
 #define TBG_LOOKUP_BPF_H
@@ -17,17 +17,6 @@
 #include "core/key.h"
 #include "core/request.h"
 #include "maps.bpf.h"
-
-/*
- * 1: may use parsed.bpf.h. Only wire: the programs of sock also run in processes, where
- * the softirq interrupts them.
- */
-#ifndef TBG_KEEPS_PARSED
-#define TBG_KEEPS_PARSED 0
-#endif
-#if TBG_KEEPS_PARSED
-#include "parsed.bpf.h"
-#endif
 
 /* 1: the tier can end connections, and answers requests that end them. */
 #ifndef TBG_MAY_CLOSE
@@ -194,8 +183,8 @@ known:
 	return *(volatile __u32 *)&knob->hosts == mode ? 0 : TBG_WHY_HOST;
 }
 
-/* Loads the path and makes its key; made: s->key is that key already. */
-__attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s, bool made)
+/* Loads the path and makes its key. */
+__attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s)
 {
 	int why;
 
@@ -204,33 +193,18 @@ __attribute__((noinline)) int tbg_find_key(struct tbg_scratch *s, bool made)
 	why = tbg_path_load(&s->head, s->req.path_off, s->req.path_len,
 			    &s->path);
 	s->path_len = s->req.path_len;
-	if (!why && !made)
+	if (!why)
 		tbg_find_hash(s, s->vhost, s->path_len, &s->key);
 	return why;
 }
 
 /* Parses the request and makes the key of its path. Returns 0 or a why. */
-static __always_inline int tbg_find_path(struct tbg_scratch *s, __u32 len, bool keep)
+static __always_inline int tbg_find_path(struct tbg_scratch *s, __u32 len)
 {
-	bool parsed = false;
-	__u32 vhost = 0;
-	int why = 0;
+	int why = tbg_find_parse(s, len);
 
-	tbg_keep(keep);	/* clang 22 sets no register for a parameter that is not used */
-#if TBG_KEEPS_PARSED
-	parsed = keep && tbg_find_parsed(s, len);
-	vhost = s->vhost;
-#endif
-	if (!parsed)
-		why = tbg_find_parse(s, len);
 	why = why ?: tbg_find_site(s);
-	parsed = parsed && s->vhost == vhost;
-	why = why ?: tbg_find_key(s, parsed);
-#if TBG_KEEPS_PARSED
-	if (!why && keep && !parsed && s->digest)
-		tbg_parsed_keep(s);
-#endif
-	return why;
+	return why ?: tbg_find_key(s);
 }
 
 /* Whether the allow and deny lists deny the client. */
@@ -396,10 +370,11 @@ static __always_inline int tbg_entry_refuses(const struct tbg_scratch *s,
 static __always_inline int tbg_entry_reply(struct tbg_scratch *s, const struct tbg_entry *e,
 					   int status)
 {
-	__u64 born_ns = e->born_ns;
 	struct tbg_reply *r = &s->reply;
 	struct tbg_blob *blob;
 
+	r->born_ns = e->born_ns;
+	r->asked = s->req.flags;
 	r->blob = e->blob;
 	r->gen = e->gen;
 	r->part_id = status == 304 ? TBG_PART_304 :
@@ -411,7 +386,7 @@ static __always_inline int tbg_entry_reply(struct tbg_scratch *s, const struct t
 		return TBG_WHY_BLOB;
 	r->age_len = blob->age_len;
 	if (r->age_len)
-		r->date_s = (s->now_ns - born_ns) / 1000000000;
+		r->date_s = (s->now_ns - r->born_ns) / 1000000000;
 	r->part = blob->part[r->part_id];
 	r->len = r->part.len;
 	r->head_len = r->part_id == TBG_PART_GET ?
@@ -422,12 +397,23 @@ static __always_inline int tbg_entry_reply(struct tbg_scratch *s, const struct t
 }
 
 /*
- * Looks up the request of len bytes in s->head, from the client in s->pkt, at
- * the time s->now_ns. Fills s->req and the description of the response in
- * s->reply (blob to head_len, date_s, part). keep: may use what parsed.bpf.h keeps.
+ * Whether the client in s->pkt may be answered at the time s->now_ns. Sets s->reply.date_s.
  * Returns 0 or a why.
  */
-__attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len, bool keep)
+static __always_inline int tbg_find_may(struct tbg_scratch *s, const struct tbg_knob *knob)
+{
+	s->reply.date_s = tbg_date_now(knob, s->now_ns);
+	if (!s->reply.date_s)
+		return TBG_WHY_CLOCK;
+	return knob->clients ? tbg_find_client(s) : 0;
+}
+
+/*
+ * Looks up the request of len bytes in s->head, at the time s->now_ns. Fills s->req and the
+ * description of the response in s->reply (up to part, and the Age in date_s). Returns 0 or a
+ * why. tbg_find_may() was called before.
+ */
+__attribute__((noinline)) int tbg_find_reply(struct tbg_scratch *s, __u32 len)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_reply *r;
@@ -437,15 +423,7 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len, bool ke
 	if (!s || !knob)
 		return TBG_WHY_OFF;
 	r = &s->reply;
-	r->date_s = tbg_date_now(knob, s->now_ns);
-	if (!r->date_s)
-		return TBG_WHY_CLOCK;
-	if (knob->clients) {
-		why = tbg_find_client(s);
-		if (why)
-			return why;
-	}
-	why = tbg_find_path(s, len, keep);
+	why = tbg_find_path(s, len);
 	if (why)
 		return why;
 	e = tbg_entry_find(s, knob->uris);
@@ -454,6 +432,7 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len, bool ke
 	why = tbg_entry_refuses(s, e);
 	if (why)
 		return why;
+	r->expires_ns = e->expires_ns;
 	r->plain = e->blob;
 	if (e->variants && s->req.ae_len) {
 		encoding = tbg_find_encoding(s, e->variants);
@@ -464,10 +443,20 @@ __attribute__((noinline)) int tbg_find(struct tbg_scratch *s, __u32 len, bool ke
 				return TBG_WHY_MISS;
 			if (!tbg_fresh(e->expires_ns, s->now_ns))
 				return TBG_WHY_EXPIRED;
+			if (e->expires_ns < r->expires_ns)
+				r->expires_ns = e->expires_ns;
 		}
 	}
 	status = tbg_find_status(s, e);
 	return status < 0 ? -status : tbg_entry_reply(s, e, status);
+}
+
+/* Looks up the request of len bytes in s->head, of a client that may be answered. */
+static __always_inline int tbg_find(struct tbg_scratch *s, const struct tbg_knob *knob, __u32 len)
+{
+	int why = tbg_find_may(s, knob);
+
+	return why ?: tbg_find_reply(s, len);
 }
 
 #endif

@@ -141,6 +141,7 @@ struct tbg_pkt {
 	__u8 timed, plain_ts;		/* the first option is a timestamp; the only one */
 	__u8 frag;			/* the first of several fragments */
 	__u8 checked;			/* enum tbg_checked */
+	__u8 loaded;			/* the payload is in tbg_scratch.head */
 };
 
 /* What completes the checksums of a reply's segments. */
@@ -155,10 +156,19 @@ enum tbg_summed {
  * carried.
  */
 struct tbg_reply {
+	/* what the search finds, up to first_seq, in words; see wire/kept.bpf.h */
+	__u64 expires_ns;		/* of the entries that led to it, the first */
+	__u64 born_ns;			/* when its Age was 0 */
 	__u32 blob, gen, part_id;
 	__u32 plain;			/* blob of the resource's identity */
 	__u32 len;			/* bytes of the response in the blob */
 	__u32 head_len;			/* of them, its head */
+	__u32 age_len;			/* digits of its Age; 0: it has a Date */
+	__u32 asked;			/* TBG_REQ_* of its request */
+	struct tbg_blob_part part;
+	__u16 line_len;			/* of the Connection line, put in before the head's end */
+	__u16 head_sum;			/* with one: sum of the head without it */
+	__u32 persist;			/* enum tbg_persist: which line that is */
 	__u32 first_seq;		/* of its first byte, client's numbers */
 	__u32 acks[2];			/* acknowledged by the last segment: [1] */
 	__u32 seg;			/* payload of a segment but the last */
@@ -169,11 +179,8 @@ struct tbg_reply {
 	__u32 seq, ack;			/* in the client's numbers */
 	__u32 tsval, tsecr;
 	__u32 date_s;			/* second of its Date; or its Age */
-	__u32 age_len;			/* digits of that; 0: a Date */
 	__u32 flowinfo;
 	__u16 win;			/* network order */
-	__u16 line_len;			/* of the Connection line, put in before the head's end */
-	__u16 head_sum;			/* with one: sum of the head without it */
 	__u16 mac[3];			/* of the way to the client */
 	__u8 ttl, tos;
 	__u8 ts;			/* has the timestamp option */
@@ -181,10 +188,8 @@ struct tbg_reply {
 	__u8 to_stack;
 	__u8 push;			/* the segment is the response's last */
 	__u8 more;			/* TCP flags of that one, or of a bare segment: FIN, RST */
-	__u8 persist;			/* enum tbg_persist: which line that is */
 	__u8 turned;			/* the Ethernet addresses are those of the way out */
 	__u8 summed;			/* enum tbg_summed, once a header was written */
-	struct tbg_blob_part part;
 };
 
 /* The fields of a SYN-ACK. */
@@ -193,6 +198,9 @@ struct tbg_synack {
 	__u8 kind, wscale;		/* kind: TBG_OFFER_* of its options */
 	__u8 ece;
 };
+
+#define TBG_FOUND_WORDS (__builtin_offsetof(struct tbg_reply, first_seq) / 8)
+_Static_assert(__builtin_offsetof(struct tbg_reply, first_seq) % 8 == 0, "words");
 
 #define TBG_HEADS_MAX 100	/* bytes of IPv6's header, and TCP's with all its options */
 
@@ -216,7 +224,8 @@ struct tbg_scratch {
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
 	__u32 now_ms;			/* the same in ms; wire without translation only */
 	__u32 push;			/* TBG_PUSH_*, from tbg_push to tbg_answer; 0: a segment */
-	__u64 digest;			/* of the request, if parsed.bpf.h should keep it; or 0 */
+	__u64 digest;			/* of a request whose answer is kept, or should be; or 0 */
+	__u64 published;		/* the knob's, before the search */
 	__u64 bucket_tag;		/* of the client, where it has a rate, */
 	__u32 bucket_set;		/* and where its bucket is */
 	__u8 heads[TBG_HEADS_MAX];	/* IP and TCP headers of a segment, to be restored */

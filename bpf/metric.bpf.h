@@ -44,7 +44,7 @@ static __always_inline void tbg_metric_hit(struct tbg_scratch *s, __u32 tier)
 	at = TBG_METRIC_CODE(status);
 	tbg_keep(at);
 	at &= TBG_METRIC_CODES - 1;
-	if (s->req.flags & TBG_REQ_HEAD)
+	if (s->reply.asked & TBG_REQ_HEAD)
 		t->code[1][at]++;
 	else
 		t->code[0][at]++;

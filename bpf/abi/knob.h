@@ -67,6 +67,7 @@ struct tbg_knob {
 	__u32 labels;		/* mask of IPv6 flow labels; 0: none are sent */
 	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */
+	__u64 published;	/* grows when an answer may have changed: index, hosts */
 	__u64 real_ns;		/* CLOCK_REALTIME less CLOCK_MONOTONIC */
 	struct tbg_rate rate;	/* request rate of each client */
 	__u64 ports[65536 / 64]; /* bitmap by port number, host order */

@@ -40,5 +40,5 @@ int tbg_ask(struct __sk_buff *skb)
 	s->pkt.key.remote[2] = skb->cb[3];
 	s->pkt.key.remote[3] = skb->cb[4];
 	s->now_ns = bpf_ktime_get_ns();
-	return TBG_ASKED | tbg_find(s, len, false);
+	return TBG_ASKED | tbg_find(s, knob, len);
 }

@@ -166,13 +166,14 @@ static __always_inline int tbg_pend_find(struct __sk_buff *skb,
 					 const struct tbg_sock_conn *c,
 					 struct tbg_pend *p)
 {
-	int why = tbg_pend_load(skb, p);
+	struct tbg_knob *knob = tbg_knob_get();
+	int why = knob ? tbg_pend_load(skb, p) : TBG_WHY_OFF;
 
 	if (why)
 		return why;
 	tbg_pend_client(skb, p);
 	p->s.now_ns = bpf_ktime_get_ns();
-	why = tbg_find(&p->s, skb->len, false);
+	why = tbg_find(&p->s, knob, skb->len);
 	if (why)
 		return why;
 	return tbg_has_room(skb, c, p) ? 0 : TBG_WHY_SNDBUF;

@@ -98,7 +98,7 @@ static __always_inline int tbg_ask(struct __sk_buff *skb, const struct tbg_knob 
 	if (!s || why)
 		return why;
 	why = sock ? tbg_sock_may(knob, s->pkt.payload_len) : tbg_ask_flow(skb, s, false);
-	why = why ?: tbg_find(s, s->pkt.payload_len, false);
+	why = why ?: tbg_find(s, knob, s->pkt.payload_len);
 	return why || sock ? why : tbg_ask_flow(skb, s, true);
 }
 

@@ -621,7 +621,9 @@ static __always_inline int tbg_try(struct __sk_buff *skb,
 		}
 		return act;
 	}
-	why = tbg_find(s, p->payload_len, false);
+	if (tbg_request_load(skb, s))
+		return -TBG_WHY_GRAMMAR;
+	why = tbg_find(s, knob, p->payload_len);
 	return why ? -why : tbg_try_hit(skb, s, knob, f, conn, &answered, soft);
 }
 

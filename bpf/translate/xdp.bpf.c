@@ -61,8 +61,10 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame,
 		return TBG_WHY_GRAMMAR;
 	if (tbg_segment_check(frame, s) < 0)
 		return TBG_WHY_CSUM;
+	if (tbg_request_load(frame, s))
+		return TBG_WHY_GRAMMAR;
 	__builtin_memset(r, 0, sizeof(*r));
-	why = tbg_find(s, p->payload_len, false);
+	why = tbg_find(s, knob, p->payload_len);
 	if (why)
 		return why;
 	if (tbg_pkt_window(f, p) < TBG_XDP_TIGHT ||

@@ -90,10 +90,26 @@ static __always_inline bool tbg_is_verified(struct tbg_frame *frame,
 	       (summed == TBG_CHECKSUM_PARTIAL && p->check == tbg_pseudo(p));
 }
 
+/* Copies the payload into s->head. Returns 0, or negative if it is too long. */
+__attribute__((noinline)) int tbg_request_load(struct tbg_frame *frame, struct tbg_scratch *s)
+{
+	__u64 len;
+
+	if (!s)
+		return -1;
+	if (s->pkt.loaded)
+		return 0;
+	len = s->pkt.payload_len;
+	TBG_BOUND(len, TBG_REQ_MAX, return -1);
+	if (tbg_load(frame, s->pkt.payload, s->head.b, len))
+		return -1;
+	s->pkt.loaded = 1;
+	return 0;
+}
+
 /*
- * Returns 0 if the checksum is right or a device will compute it (CHECKSUM_PARTIAL: the
- * field holds the sum of the pseudo-header), 1 if it is right but had to be computed
- * here, -1 if it is wrong.
+ * Computes the checksum of a segment that nobody has verified. Returns 1 if it is right, -1
+ * if it is wrong or the payload is too long. The payload is in s->head then.
  */
 __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 					     struct tbg_scratch *s)
@@ -103,10 +119,8 @@ __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 	if (!s)
 		return -1;
 	p = &s->pkt;
-	if (tbg_is_verified(frame, p)) {
-		p->checked = TBG_CHECKED_SOUND;
-		return 0;
-	}
+	if (p->payload_len && tbg_request_load(frame, s))
+		return -1;
 	if (!tbg_csum_holds(frame, s, tbg_pseudo(p))) {
 		p->checked = TBG_CHECKED_WRONG;
 		return -1;
@@ -116,28 +130,19 @@ __attribute__((noinline)) int tbg_csum_check(struct tbg_frame *frame,
 }
 
 /*
- * As tbg_csum_check(), but the payload is not in s->head yet: copies up to TBG_REQ_MAX
- * bytes of it there.
+ * Returns 0 if the checksum is right or a device will compute it (CHECKSUM_PARTIAL: the
+ * field holds the sum of the pseudo-header), 1 if it is right but had to be computed
+ * here, -1 if it is wrong.
  */
-__attribute__((noinline)) int tbg_segment_check(struct tbg_frame *frame,
-						struct tbg_scratch *s)
+static __always_inline int tbg_segment_check(struct tbg_frame *frame, struct tbg_scratch *s)
 {
-	__u64 len;
-
-	if (!s)
-		return -1;
-	len = s->pkt.payload_len;
-	if (len > TBG_REQ_MAX)	/* too long to be summed here */
-		return tbg_is_verified(frame, &s->pkt) ? 0 : -1;
-	if (len) {
-		TBG_BOUND(len, TBG_REQ_MAX, return -1);
-		if (tbg_load(frame, s->pkt.payload, s->head.b, len))
-			return -1;
-	}
-	return tbg_csum_check(frame, s);
+	if (!tbg_is_verified(frame, &s->pkt))
+		return tbg_csum_check(frame, s);
+	s->pkt.checked = TBG_CHECKED_SOUND;
+	return 0;
 }
 
-/* Returns whether the checksum is right. For callers that don't need the payload. */
+/* Returns whether the checksum is right. */
 __attribute__((noinline)) int tbg_segment_sound(struct tbg_frame *frame,
 						struct tbg_scratch *s)
 {
@@ -146,9 +151,6 @@ __attribute__((noinline)) int tbg_segment_sound(struct tbg_frame *frame,
 	/* the lookup of its request has checked it; wire cannot answer that request */
 	if (s->pkt.checked)
 		return s->pkt.checked != TBG_CHECKED_WRONG;
-	/* saves the copy of the payload */
-	if (s->pkt.payload_len && tbg_is_verified(frame, &s->pkt))
-		return 1;
 	return tbg_segment_check(frame, s) >= 0;
 }
 

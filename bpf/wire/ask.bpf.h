@@ -10,22 +10,13 @@
 #include "hit.bpf.h"
 #include "way.bpf.h"
 
-/*
- * Loads the payload of s->pkt into s->head, and looks up the request in it. Returns 0 or
- * a reason.
- */
+/* Looks up the request in s->pkt. Returns 0 or a reason. */
 static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 						   struct tbg_scratch *s)
 {
-	__u64 len;
+	struct tbg_knob *knob = tbg_knob_get();
 
-	if (!s)
-		return TBG_WHY_OFF;
-	len = s->pkt.payload_len;
-	TBG_BOUND(len, TBG_REQ_MAX, return TBG_WHY_GRAMMAR);
-	if (bpf_skb_load_bytes(skb, s->pkt.payload, s->head.b, len))
-		return TBG_WHY_GRAMMAR;
-	return tbg_hit_find(s, s->pkt.payload_len, false);
+	return s && knob ? tbg_hit_find(skb, s, knob, false) : TBG_WHY_OFF;
 }
 
 /*

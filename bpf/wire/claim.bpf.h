@@ -8,6 +8,7 @@
 
 #include "answer.bpf.h"
 #include "crowd.bpf.h"
+#include "kept.bpf.h"
 
 /*
  * Returns 0 if the connection allows wire to answer a request at its next byte, else a
@@ -90,21 +91,44 @@ static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_t
 	return why;
 }
 
-/*
- * As tbg_find(), and chooses the Connection line of the reply. The slot may hold
- * another response by now; this is detected when the reply is written.
- */
-static __always_inline int tbg_hit_find(struct tbg_scratch *s, __u32 len, bool keep)
+/* Fills s->head with the request, whose reply was found. */
+static __always_inline void tbg_request_get(struct tbg_scratch *s)
 {
-	int why = tbg_find(s, len, keep);
+	if (!s->pkt.loaded)
+		tbg_kept_load(s);
+}
+
+/*
+ * Finds the reply to the request in the frame, which is parsed into s->pkt, as tbg_find(), and
+ * chooses its Connection line. The slot may hold another response by now; this is detected when
+ * the reply is written. keep: may use and keep the answers in kept.bpf.h, where s->head is not
+ * filled; see tbg_request_get().
+ */
+static __always_inline int tbg_hit_find(struct tbg_frame *frame, struct tbg_scratch *s,
+					const struct tbg_knob *knob, bool keep)
+{
+	int why = tbg_find_may(s, knob);
 	struct tbg_blob *blob;
 
+	if (why)
+		return why;
+	if (keep && !tbg_frame_gather(frame, s->pkt.payload + s->pkt.payload_len) &&
+	    tbg_kept_find(frame, s))
+		return 0;
+	/* an atomic operation: before all that the search reads */
+	if (keep)
+		s->published = __sync_fetch_and_add((__u64 *)&knob->published, 0);
+	if (tbg_request_load(frame, s))
+		return TBG_WHY_GRAMMAR;
+	why = tbg_find_reply(s, s->pkt.payload_len);
 	if (why)
 		return why;
 	blob = tbg_blob_get(s->reply.blob);
 	if (!blob)
 		return TBG_WHY_BLOB;
 	tbg_reply_persist(&s->reply, blob, tbg_request_persist(s->req.flags));
+	if (keep && s->digest)
+		tbg_kept_keep(s);
 	return 0;
 }
 

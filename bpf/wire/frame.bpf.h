@@ -51,6 +51,23 @@ static __always_inline __u8 *tbg_linear(struct tbg_frame *frame, __u64 off, cons
 }
 
 /*
+ * Puts the first len bytes of the frame into its linear part, as changing its length would.
+ * Returns 0 or negative. Pointers into the frame are to be read again.
+ */
+static __always_inline long tbg_frame_gather(struct tbg_frame *frame, __u32 len)
+{
+	__u64 linear = (__u64)(long)frame->data_end - (__u64)(long)frame->data;
+
+	if (linear >= len)
+		return 0;
+#ifdef TBG_XDP
+	return -1;
+#else
+	return bpf_skb_pull_data(frame, len);
+#endif
+}
+
+/*
  * Reads nr words of 32 bits at off of the frame; nr is a constant. Needs no helper call
  * where they are in the linear part, as headers nearly always are. Returns 0 or
  * negative.

@@ -71,7 +71,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 	__u32 frame;
 	int why;
 
-	why = tbg_hit_find(s, p->payload_len, true);
+	why = tbg_hit_find(skb, s, knob, true);
 	why = why ?: tbg_hit_cut(skb, s, knob, f, &frame);
 	if (why)
 		return -why;
@@ -79,6 +79,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 		return -TBG_WHY_ROOM;
 	why = tbg_claim(key, f, p, r, s->now_ms, false);
 	if (why) {
+		tbg_request_get(s);
 		tbg_request_restore(skb, s);
 		return -why;
 	}
@@ -89,6 +90,8 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 		tbg_due(key);
 	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
 		return TC_ACT_SHOT;
+	if (knob->log)
+		tbg_request_get(s);
 	tbg_hit_note(s, knob);
 	return tbg_reply_last(skb);
 }

@@ -206,6 +206,7 @@ static __always_inline int tbg_pkt_tcp(struct tbg_frame *frame, struct tbg_pkt *
 	p->ack = bpf_ntohl(tcp->ack_seq);
 	p->window = bpf_ntohs(tcp->window);
 	p->checked = TBG_CHECKED_NOT;
+	p->loaded = 0;
 	p->check = tcp->check;
 	p->tcp_flags = ((__u8 *)raw)[13];
 	p->ae = ((__u8 *)raw)[12] & 0xf;

@@ -4,7 +4,6 @@
  * segment (since 6.9): a connection is either wire's or the kernel's, never both.
  */
 #define TBG_MAY_CLOSE 1
-#define TBG_KEEPS_PARSED 1
 #include "ingress.bpf.c"
 #include "push.bpf.c"
 

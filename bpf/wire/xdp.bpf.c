@@ -7,7 +7,6 @@
  */
 #define TBG_XDP
 #define TBG_MAY_CLOSE 1
-#define TBG_KEEPS_PARSED 1
 #include "claim.bpf.h"
 #include "port.bpf.h"
 
@@ -92,7 +91,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame, struct tbg_scratch 
 		return TBG_WHY_CSUM;
 	tbg_clock_read(s);
 	__builtin_memset(r, 0, sizeof(*r));
-	why = tbg_hit_find(s, p->payload_len, true);
+	why = tbg_hit_find(frame, s, knob, true);
 	why = why ?: tbg_xdp_cut(frame, s, knob, f, &len);
 	if (why)
 		return why;
@@ -101,8 +100,10 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame, struct tbg_scratch 
 	why = TBG_WHY_BUSY;
 	if (tbg_port_take(port, s->now_ms))
 		why = tbg_claim(key, f, p, r, s->now_ms, true);
-	if (why)
+	if (why) {
+		tbg_request_get(s);
 		tbg_request_restore(frame, s);
+	}
 	return why;
 }
 
@@ -113,6 +114,8 @@ static __always_inline int tbg_xdp_send(struct xdp_md *frame, struct tbg_scratch
 	if (tbg_reply_write(frame, s, 0))
 		return XDP_DROP;
 	tbg_stat(xdp_hits);
+	if (knob->log)
+		tbg_request_get(s);
 	tbg_hit_note(s, knob);
 	return XDP_TX;
 }

@@ -215,6 +215,7 @@ static void entry_put(struct tbg_entry *e, struct tbg_blob *b, uint32_t bytes,
 	b->gen = e->gen;
 	b->key0 = key.h[0];
 	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_index), &key, e, 0);
+	knob->published++;
 }
 
 /*

@@ -110,6 +110,13 @@ uint64_t tbg_cache_changes(const struct tbg_cache *c)
 				    memory_order_acquire);
 }
 
+/* The index has changed: from now on, the kernel tiers give no answer that they have kept. */
+static void index_changed(struct tbg_cache *c)
+{
+	if (c->maps->published)
+		__atomic_fetch_add(c->maps->published, 1, __ATOMIC_SEQ_CST);
+}
+
 static void index_delete(struct tbg_cache *c, struct node *n)
 {
 	int err = bpf_map_delete_elem(c->maps->index_fd, &n->o.key);
@@ -122,6 +129,7 @@ static void index_delete(struct tbg_cache *c, struct node *n)
 	if (err && err != -ENOENT)
 		__atomic_store_n((uint32_t *)&n->o.blob->gen, 0,
 				 __ATOMIC_RELEASE);
+	index_changed(c);
 }
 
 int tbg_cache_index_update(struct tbg_cache *c, struct node *n)
@@ -140,10 +148,13 @@ int tbg_cache_index_update(struct tbg_cache *c, struct node *n)
 		.encoding = o->encoding,
 		.variants = atomic_load(&o->variants),
 	};
+	int err;
 
 	memcpy(e.etag, o->etag, sizeof(e.etag));
 	memcpy(e.path, o->path, o->path_len);
-	return bpf_map_update_elem(c->maps->index_fd, &o->key, &e, BPF_ANY);
+	err = bpf_map_update_elem(c->maps->index_fd, &o->key, &e, BPF_ANY);
+	index_changed(c);
+	return err;
 }
 
 void tbg_cache_node_hold(void *owner)

@@ -34,6 +34,7 @@ struct tbg_cache_maps {
 	int index_fd;			/* tbg_key -> tbg_entry */
 	void *blobs[TBG_CLASS_NR];	/* arrays of tbg_class_bytes() slots */
 	uint64_t *heat;			/* hits counted by BPF, see tbg_heat_index() */
+	uint64_t *published;		/* see abi/knob.h; NULL: without BPF */
 };
 
 /* Returns the index of a blob in maps->heat. */

@@ -74,4 +74,5 @@ void tbg_hosts_update(const struct tbg_maps *maps, const uint64_t key[2],
 			mode = TBG_HOSTS_SOME;
 	__atomic_store_n(&maps->knob->vhost, s->fallback->id, __ATOMIC_SEQ_CST);
 	mode_set(maps->knob, mode);
+	__atomic_fetch_add(&maps->knob->published, 1, __ATOMIC_SEQ_CST);
 }

@@ -133,6 +133,8 @@ int tbg_maps_open(struct tbg_maps *ret, const struct bpf_object *obj)
 	err = err ?: map_one(ret, obj, "tbg_heat", (void **)&ret->cache.heat);
 	err = err ?: map_one(ret, obj, "tbg_knob", (void **)&ret->knob);
 	err = err ?: map_one(ret, obj, "tbg_buckets", (void **)&ret->buckets);
+	if (!err)
+		ret->cache.published = (uint64_t *)&ret->knob->published;
 	ret->cache.index_fd = bpf_map__fd(map_of(obj, "tbg_index"));
 	ret->hosts_fd = bpf_map__fd(map_of(obj, "tbg_hosts"));
 	ret->bans_fd = bpf_map__fd(map_of(obj, "tbg_bans"));

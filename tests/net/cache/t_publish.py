@@ -337,7 +337,8 @@ def t_purges_withdraw_at_once():
         p = path("x")
         o.on(p, reply(200, b"x", MINUTE, f"Surrogate-Key: red t{p[1:]}"))
         ask("GET", p, host="purge.test")
-        assert kernel(ask("GET", p, host="purge.test"))
+        for _ in range(8):  # wire keeps the answer
+            assert kernel(ask("GET", p, host="purge.test"))
         return p
 
     for how in (lambda p: [p], lambda p: ["--prefix", p[:-1]], lambda p: ["--tag", "t" + p[1:]],

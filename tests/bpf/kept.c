@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What wire keeps of the requests that it has parsed: random sequences of similar requests
- * are answered as the parser alone would answer each of them. Needs root. Attaches nothing.
+ * The answers that wire keeps: random sequences of similar requests are answered as if each of
+ * them had been parsed and searched for, while objects are published, withdrawn and expire.
+ * Needs root. Attaches nothing.
  *
  * TBG_REQUESTS=1000000 total number of requests
  * TBG_SEED=7 repeats a run
@@ -10,13 +11,16 @@
 
 #include "core/conditional.h"
 #include "core/host.h"
-#include "core/parsed.h"
-
 #define LIVE 24			/* requests from which the next one is chosen */
+#define LONG 512		/* bytes of a request whose answer is kept, at most */
 #define BODY 100
 
-/* Two paths are published, each with a body of its own. */
+/* Two paths are published, each version with a body of its own. */
 static const char *const paths[] = { "/a", "/longer/path/of/an/object.html" };
+
+/* What is published at each: the byte of its body; 0: nothing. */
+static char bodies[2];
+static uint32_t versions;
 
 static const char *const seeds[] = {
 	"GET /a HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -32,17 +36,18 @@ static const char *const seeds[] = {
 };
 
 struct request {
-	char text[TBG_PARSED_MAX + 100];
+	char text[LONG + 100];
 	unsigned int len;
 };
 
 /* What a request leads to; status 0: wire does not answer it. */
 struct outcome {
-	int status, path;
+	int status;
+	char body;
 	bool head, last;
 };
 
-/* By the parser, as if nothing had been kept. */
+/* By parser and objects, as if nothing had been kept. */
 static struct outcome expected(const struct request *r)
 {
 	static const unsigned char etag[40] = "\"abcd\"";
@@ -61,7 +66,9 @@ static struct outcome expected(const struct request *r)
 		if (req.path_len != strlen(paths[i]) ||
 		    memcmp(head.b + req.path_off, paths[i], req.path_len))
 			continue;
-		ret.path = i;
+		if (!bodies[i])
+			return ret;
+		ret.body = bodies[i];
 		ret.status = tbg_condition(&head, &req, etag, 6, 784025377);
 	}
 	if (ret.status < 0)
@@ -114,7 +121,7 @@ static struct outcome got(const struct request *r)
 	ret.status = atoi(data + 9);
 	ret.last = ((unsigned char *)tcp_of(&f, &p))[13] & TH_FIN;
 	ret.head = ret.status == 200 && end && !end[4];
-	ret.path = end && end[4] == 'B';
+	ret.body = end ? end[4] : 0;
 	return ret;
 }
 
@@ -122,14 +129,14 @@ static bool is_same(const struct outcome *a, const struct outcome *b)
 {
 	/* a 304 shows neither the method nor the path */
 	return a->status == b->status && a->last == b->last &&
-	       (a->status != 200 || (a->head == b->head && (a->head || a->path == b->path)));
+	       (a->status != 200 || (a->head == b->head && (a->head || a->body == b->body)));
 }
 
 /* Makes *r similar to a seed, of about the same length. */
 static void make(struct request *r)
 {
 	const char *seed = seeds[draw(sizeof(seeds) / sizeof(*seeds))];
-	unsigned int at, pad = draw(40) ? 0 : draw(TBG_PARSED_MAX);
+	unsigned int at, pad = draw(40) ? 0 : draw(LONG);
 
 	r->len = snprintf(r->text, sizeof(r->text), "%s", seed);
 	if (pad)
@@ -150,15 +157,36 @@ static void make(struct request *r)
 	}
 }
 
-/* Returns how many requests this CPU keeps. */
+/* Publishes another version at that path, or nothing any more; the slots of a test suffice. */
+static void change(unsigned int at)
+{
+	struct tbg_path padded = {};
+	struct tbg_key key;
+
+	if (draw(3)) {
+		versions++;
+		bodies[at] = 'A' + versions % 26;
+		publish(paths[at], 1 + versions % (SLOTS - 1), 7 + versions, bodies[at], BODY);
+		return;
+	}
+	bodies[at] = 0;
+	memcpy(&padded, paths[at], strlen(paths[at]));
+	tbg_key_make(knob->key, 0, &padded, strlen(paths[at]), &key);
+	bpf_map_delete_elem(bpf_map__fd(bpf->maps.tbg_index), &key);
+	knob->published++;
+}
+
+/* Returns how many answers this CPU keeps. */
 static unsigned int kept(void)
 {
 	unsigned int ret = 0, cpus = libbpf_num_possible_cpus();
-	struct tbg_parsed_head *value = calloc(cpus, (sizeof(*value) + 7) & ~7u);
+	size_t size = (bpf_map__value_size(bpf->maps.tbg_kepts) + 7) & ~7ul;
+	uint64_t *value = calloc(cpus, size);
 
-	for (uint32_t i = 0; i < TBG_PARSED_NR; i++)
-		if (!bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_parsed_heads), &i, value))
-			ret += value->req.len > 0;
+	/* an answer begins with its digest */
+	for (uint32_t i = 0; i < bpf_map__max_entries(bpf->maps.tbg_kepts); i++)
+		if (!bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_kepts), &i, value))
+			ret += value[0] > 0;
 	free(value);
 	return ret;
 }
@@ -174,8 +202,8 @@ KTAP_TEST(t_a_request_like_another_is_answered_as_itself)
 	CPU_SET(0, &one);
 	KTAP_CHECK(!sched_setaffinity(0, sizeof(one), &one));
 	seed = draw_begin();
-	publish(paths[0], 1, 7, 'A', BODY);
-	publish(paths[1], 2, 7, 'B', BODY);
+	change(0);
+	change(1);
 	for (unsigned int i = 0; i < LIVE; i++)
 		make(&live[i]);
 	for (uint64_t i = 0; i < nr; i++) {
@@ -184,18 +212,21 @@ KTAP_TEST(t_a_request_like_another_is_answered_as_itself)
 
 		if (!draw(10))
 			make(r);
+		if (!draw(100))
+			change(draw(2));
 		if (!(i % 256)) {
 			set_clock(784111777);
 			/* as a reload: these paths are of another site, or names are looked up */
 			knob->vhost = !draw(8);
 			knob->hosts = draw(2) ? TBG_HOSTS_ALL : TBG_HOSTS_NONE;
+			knob->published++;
 		}
 		want = expected(r);
 		have = got(r);
 		if (!is_same(&want, &have)) {
-			ktap_note("status %d path %d head %d last %d, expected %d %d %d %d: %s",
-				  have.status, have.path, have.head, have.last, want.status,
-				  want.path, want.head, want.last, r->text);
+			ktap_note("status %d body %d head %d last %d, expected %d %d %d %d: %s",
+				  have.status, have.body, have.head, have.last, want.status,
+				  want.body, want.head, want.last, r->text);
 			ktap_fail("TBG_SEED=%llu, request %llu", (unsigned long long)seed,
 				  (unsigned long long)i);
 			return;
@@ -206,6 +237,73 @@ KTAP_TEST(t_a_request_like_another_is_answered_as_itself)
 		  (unsigned long long)nr, kept());
 	knob->vhost = 0;
 	knob->hosts = TBG_HOSTS_NONE;
-	KTAP_CHECK(hits > nr / 5);
-	KTAP_CHECK(kept() >= TBG_PARSED_NR / 4);
+	KTAP_CHECK(hits > nr / 8);
+	KTAP_CHECK(kept() >= bpf_map__max_entries(bpf->maps.tbg_kepts) / 4);
+}
+
+/* Sends the request as often as needed until its answer is kept, and once more. */
+static struct outcome kept_answer(const struct request *r)
+{
+	got(r);
+	got(r);
+	return got(r);
+}
+
+KTAP_TEST(t_a_kept_answer_expires)
+{
+	struct request r = { .text = "GET /aged HTTP/1.1\r\nHost: localhost\r\n\r\n" };
+	struct tbg_key key;
+	struct tbg_path padded = {};
+	struct tbg_entry e;
+
+	NEED_LATE();
+	set_clock(784111777);
+	r.len = strlen(r.text);
+	publish("/aged", SLOTS - 1, 5, 'Q', BODY);
+	memcpy(&padded, "/aged", 5);
+	tbg_key_make(knob->key, 0, &padded, 5, &key);
+	KTAP_CHECK(!bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_index), &key, &e));
+	e.expires_ns = mono_ns() + 300000000;
+	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_index), &key, &e, 0);
+	knob->published++;
+	KTAP_EQ(kept_answer(&r).status, 200);
+	while (mono_ns() < e.expires_ns)
+		usleep(1000);
+	KTAP_EQ(got(&r).status, 0);
+}
+
+static char logged[TBG_REQ_MAX];
+
+static int log_read(void *ctx, void *data, size_t size)
+{
+	struct tbg_event *e = data;
+
+	if (size >= sizeof(*e) + e->req_len)
+		snprintf(logged, sizeof(logged), "%.*s", (int)e->req_len, (char *)(e + 1));
+	return 0;
+}
+
+KTAP_TEST(t_a_kept_answer_is_logged_with_its_request)
+{
+	struct request r = { .text = "GET /a HTTP/1.1\r\nHost: localhost\r\nX: kept\r\n\r\n" };
+	struct request other = { .text = "GET /none HTTP/1.1\r\nHost: another\r\n\r\n" };
+	struct ring_buffer *ring;
+
+	NEED_LATE();
+	set_clock(784111777);
+	r.len = strlen(r.text);
+	other.len = strlen(other.text);
+	publish("/a", 1, 9, 'A', BODY);
+	KTAP_EQ(kept_answer(&r).status, 200);
+	got(&other);
+	ring = ring_buffer__new(bpf_map__fd(bpf->maps.tbg_events), log_read, NULL, NULL);
+	KTAP_CHECK(ring);
+	ring_buffer__consume(ring);
+	logged[0] = 0;
+	knob->log = 1;
+	KTAP_EQ(got(&r).status, 200);
+	knob->log = 0;
+	ring_buffer__consume(ring);
+	ring_buffer__free(ring);
+	KTAP_CHECK(!strcmp(logged, r.text));
 }
