@@ -211,9 +211,10 @@ __tbg_inline __u64 tbg_mark_below(__u64 w, __u32 lo)
 	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | \
 	 (__u64)(e) << 32 | (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 #define TBG_AT(s, i) \
-	((i) < sizeof(s) - 1 ? (__u64)(__u8)(s)[(i) < sizeof(s) ? (i) : 0] << (i) * 8 : 0)
-#define TBG_TEXT(s) \
-	(TBG_AT(s, 0) | TBG_AT(s, 1) | TBG_AT(s, 2) | TBG_AT(s, 3) | \
-	 TBG_AT(s, 4) | TBG_AT(s, 5) | TBG_AT(s, 6) | TBG_AT(s, 7))
+	((i) < sizeof(s) - 1 ? (__u64)(__u8)(s)[(i) < sizeof(s) ? (i) : 0] << (i) % 8 * 8 : 0)
+#define TBG_TEXT_AT(s, at) \
+	(TBG_AT(s, (at)) | TBG_AT(s, (at) + 1) | TBG_AT(s, (at) + 2) | TBG_AT(s, (at) + 3) | \
+	 TBG_AT(s, (at) + 4) | TBG_AT(s, (at) + 5) | TBG_AT(s, (at) + 6) | TBG_AT(s, (at) + 7))
+#define TBG_TEXT(s) TBG_TEXT_AT(s, 0)
 
 #endif

@@ -30,7 +30,7 @@ static __always_inline int tbg_ack_heads(struct __sk_buff *skb, struct tbg_scrat
 	r->win = bpf_htons(p->window);
 	r->tsval = p->tsval;
 	r->tsecr = p->tsecr;
-	return tbg_reply_heads(skb, s, 0);
+	return tbg_reply_heads(skb, s);
 }
 
 /* Turns the received segment into this acknowledgement. Returns a TC action, or TBG_TRIED. */

@@ -21,7 +21,7 @@ static __always_inline int tbg_bare_write(struct __sk_buff *skb, struct tbg_scra
 		return -1;
 	if (skb->len != frame && bpf_skb_change_tail(skb, frame, 0))
 		return -1;
-	return tbg_reply_heads(skb, s, 0);
+	return tbg_reply_heads(skb, s);
 }
 
 /*

@@ -108,6 +108,28 @@ static __always_inline long tbg_store_words(struct tbg_frame *frame, __u32 off,
 	return 0;
 }
 
+/*
+ * The same where these words are in the linear part, or negative: no address is taken of what
+ * is written, so it stays in registers.
+ */
+static __always_inline long tbg_put_words(struct tbg_frame *frame, __u32 off, const void *from,
+					  const __u32 nr)
+{
+	__u8 *data = tbg_linear(frame, off, nr * 4);
+	__u32 i;
+
+	if (!data)
+		return -1;
+	TBG_UNROLLED
+	for (i = 0; i < nr; i++) {
+		__u32 w;
+
+		__builtin_memcpy(&w, from + i * 4, 4);
+		((__u32 *)data)[i] = w;
+	}
+	return 0;
+}
+
 /* Returns the EtherType. That of a VLAN tag only if the tag is in the frame's data. */
 static __always_inline __be16 tbg_frame_proto(struct tbg_frame *frame)
 {

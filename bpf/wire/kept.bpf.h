@@ -119,7 +119,7 @@ static __always_inline bool tbg_kept_is(struct tbg_frame *frame, __u32 off, __u6
  * is found: only where the last request that was not here seems to have been the same, since
  * one that never comes again is not worth a copy. (One that XDP passes up comes again, to TC.)
  */
-__attribute__((noinline)) int tbg_kept_find(struct tbg_frame *frame, struct tbg_scratch *s)
+static __always_inline int tbg_kept_find(struct tbg_frame *frame, struct tbg_scratch *s)
 {
 	const struct tbg_knob *knob = tbg_knob_get();
 	__u64 n, digest, *found;

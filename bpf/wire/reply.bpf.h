@@ -236,6 +236,14 @@ static __always_inline void tbg_reply_persist(struct tbg_reply *r, const struct 
 	}
 }
 
+/* The lines, with zeros up to their room; not on the stack, where too little room is left. */
+static const __u64 tbg_persist_lines[][TBG_PERSIST_ROOM / 8] = {
+#define X(name, text)							\
+	[TBG_##name] = { TBG_TEXT(text), TBG_TEXT_AT(text, 8), TBG_TEXT_AT(text, 16) },
+	TBG_PERSIST_LIST(X)
+#undef X
+};
+
 /*
  * Completes the first segment. Its payload is at off + line_len, and sum is that of the
  * payload. Copies the head to off and puts the line after it. Returns the sum of it all, or
@@ -245,7 +253,8 @@ static __attribute__((noinline)) int tbg_reply_line(struct tbg_frame *frame,
 						    struct tbg_scratch *s, __u32 off,
 						    __u64 sum)
 {
-	__u64 text[TBG_PERSIST_ROOM / 8] = {}, end = TBG_TEXT("\r\n"), n, line = 0;
+	__u64 end = TBG_TEXT("\r\n"), n, line = 0, which;
+	const __u64 *text;
 	struct tbg_reply *r;
 	__u32 at, i;
 
@@ -257,10 +266,11 @@ static __attribute__((noinline)) int tbg_reply_line(struct tbg_frame *frame,
 	r->bytes = at;
 	if (r->head_len < 4 || tbg_reply_body(frame, off, r))
 		return -1;
-	if (r->persist == TBG_PERSIST_OLD)
-		__builtin_memcpy(text, "Connection: keep-alive\r\n", 24);
-	else
-		__builtin_memcpy(text, "Connection: close\r\n", 19);
+	which = r->persist;
+	tbg_keep(which);
+	if (which >= sizeof(tbg_persist_lines) / sizeof(*tbg_persist_lines))
+		return -1;
+	text = tbg_persist_lines[which];
 	TBG_BOUND(n, TBG_PERSIST_ROOM, return -1);
 	if (tbg_store(frame, off + at, text, n))
 		return -1;
@@ -355,57 +365,59 @@ static __always_inline void tbg_reply_tcp(__u32 *w, const struct tbg_pkt *p,
 	w[4] = r->summed == TBG_SUMMED_LATER ? pseudo : (__u16)~tbg_csum_fold(sum + pseudo);
 }
 
-/* Writes IP and TCP header into the frame. */
-static __always_inline void tbg_reply_store(struct tbg_frame *frame, struct tbg_pkt *p,
+/* Writes IP and TCP header into the frame. Returns 0 or negative. */
+static __always_inline long tbg_reply_store(struct tbg_frame *frame, struct tbg_pkt *p,
 					    const struct tbg_reply *r, const __u32 *h)
 {
 	const __u32 *ip4 = h + TBG_IP6_WORDS - TBG_IP4_WORDS;
 
-	if (p->v6) {
-		if (r->ts)
-			tbg_store_words(frame, p->l3, h, TBG_IP6_WORDS + TBG_TCP_WORDS);
-		else
-			tbg_store_words(frame, p->l3, h, TBG_IP6_WORDS + TBG_TCP_WORDS - 3);
-	} else {
-		if (r->ts)
-			tbg_store_words(frame, p->l3, ip4, TBG_IP4_WORDS + TBG_TCP_WORDS);
-		else
-			tbg_store_words(frame, p->l3, ip4, TBG_IP4_WORDS + TBG_TCP_WORDS - 3);
-	}
+	if (p->v6)
+		return r->ts ?
+		       tbg_put_words(frame, p->l3, h, TBG_IP6_WORDS + TBG_TCP_WORDS) :
+		       tbg_put_words(frame, p->l3, h, TBG_IP6_WORDS + TBG_TCP_WORDS - 3);
+	return r->ts ? tbg_put_words(frame, p->l3, ip4, TBG_IP4_WORDS + TBG_TCP_WORDS) :
+		       tbg_put_words(frame, p->l3, ip4, TBG_IP4_WORDS + TBG_TCP_WORDS - 3);
 }
 
-/* Writes the Ethernet addresses of the reply. */
-static __always_inline void tbg_reply_turn(struct tbg_frame *frame, struct tbg_reply *r)
+/* Writes the Ethernet addresses of the reply. Returns 0 or negative. */
+static __always_inline int tbg_reply_turn(struct tbg_frame *frame, struct tbg_reply *r)
 {
-	__u16 was[6] __attribute__((aligned(4)));	/* destination, source */
-	__u16 mac[6] __attribute__((aligned(4)));
+	__u16 *mac = (void *)tbg_linear(frame, 0, 2 * ETH_ALEN);	/* destination, source */
+	__u16 own[3], to[3];
+	__u32 i;
 
-	if (tbg_load_words(frame, 0, was, 3))
-		return;
+	if (!mac)
+		return -1;
 	/* the frame's sender need not be the next hop to the client */
-	__builtin_memcpy(mac, r->to_stack ? was + 3 : r->mac, 6);
-	__builtin_memcpy(mac + 3, was, 6);
-	tbg_store_words(frame, 0, mac, 3);
+	TBG_UNROLLED
+	for (i = 0; i < 3; i++) {
+		own[i] = mac[i];
+		to[i] = r->to_stack ? mac[3 + i] : r->mac[i];
+	}
+	TBG_UNROLLED
+	for (i = 0; i < 3; i++) {
+		mac[i] = to[i];
+		mac[3 + i] = own[i];
+	}
 	r->turned = !r->to_stack;
+	return 0;
 }
 
-/* Writes all headers of s->reply; body_sum is the sum of the payload, which is in place. */
-__attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
-					      struct tbg_scratch *s,
-					      __u64 body_sum)
+/*
+ * Writes all headers of s->reply; body_sum is the sum of the payload, which is in place. They
+ * are in the frame's linear part. Returns 0 or negative.
+ */
+static __always_inline int tbg_reply_head(struct tbg_frame *frame, struct tbg_scratch *s,
+					   __u64 body_sum)
 {
 	__u32 h[TBG_IP6_WORDS + TBG_TCP_WORDS] = {};
-	struct tbg_reply *r;
-	struct tbg_pkt *p;
+	struct tbg_reply *r = &s->reply;
+	struct tbg_pkt *p = &s->pkt;
 	__u32 tcp_len;
 
-	if (!s)
-		return -1;
-	r = &s->reply;
-	p = &s->pkt;
 	tcp_len = (r->ts ? 32 : 20) + r->bytes;
-	if (r->turned == r->to_stack)
-		tbg_reply_turn(frame, r);
+	if (r->turned == r->to_stack && tbg_reply_turn(frame, r))
+		return -1;
 	if (!r->summed)
 		r->summed = tbg_frame_completed(frame) ? TBG_SUMMED_LATER : TBG_SUMMED_HERE;
 	if (p->v6)
@@ -413,22 +425,27 @@ __attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame,
 	else
 		tbg_reply_ipv4(h, p, r, tcp_len);
 	tbg_reply_tcp(h + TBG_IP6_WORDS, p, r, body_sum);
-	tbg_reply_store(frame, p, r, h);
-	return 0;
+	return tbg_reply_store(frame, p, r, h);
+}
+
+/* The same for segments without payload. */
+__attribute__((noinline)) int tbg_reply_heads(struct tbg_frame *frame, struct tbg_scratch *s)
+{
+	if (!s || tbg_frame_gather(frame, s->pkt.l4 + (s->reply.ts ? 32 : 20)))
+		return -1;
+	return tbg_reply_head(frame, s, 0);
 }
 
 /* Fills in the Date or Age that the blob leaves open. Returns its sum. */
-__attribute__((noinline)) int tbg_reply_timed(struct tbg_frame *frame,
-					      struct tbg_scratch *s, __u32 off)
+static __always_inline __u32 tbg_reply_timed(struct tbg_frame *frame, struct tbg_reply *r,
+					     __u32 off)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	const struct tbg_date *date;
 	__u64 text, len;	/* TBG_AGE_MAX bytes of text */
-	struct tbg_reply *r;
 
-	if (!s || !knob)
+	if (!knob)
 		return 0;
-	r = &s->reply;
 	off += r->part.date_off;
 	len = r->age_len;
 	if (!len) {
@@ -490,8 +507,8 @@ __attribute__((noinline)) int tbg_reply_write(struct tbg_frame *frame,
 	}
 #endif
 	if (!r->at)
-		sum += (__u32)tbg_reply_timed(frame, s, off);
-	return tbg_reply_heads(frame, s, sum);
+		sum += tbg_reply_timed(frame, r, off);
+	return tbg_reply_head(frame, s, sum);
 }
 
 #endif
