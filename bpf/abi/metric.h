@@ -24,10 +24,20 @@
 #define TBG_METRIC_BUCKETS	32	/* a power of two, so that BPF can mask */
 #define TBG_METRIC_SHIFT	8
 
+/*
+ * How long wire takes the latency of a hit for that of the next ones on the same CPU: to read
+ * the clock twice for each would cost several per cent of its time. A hit that the access log
+ * shows is always measured.
+ */
+#define TBG_METRIC_TIMED_NS	1000000
+
 /* Of one tier of the kernel. codes: of GET, of HEAD. */
 struct tbg_metric_tier {
 	__u64 bucket[TBG_METRIC_BUCKETS];
 	__u64 took_ns;
+	__u64 timed_ns;		/* arrival of the last hit that was measured, */
+	__u64 timed_took;	/* its latency, */
+	__u64 timed_bucket;	/* and the bucket of that */
 	__u64 code[2][TBG_METRIC_CODES];
 };
 

@@ -244,7 +244,7 @@ static __always_inline void tbg_hit_count(struct tbg_sock_conn *c,
 	tbg_count(TBG_WHY_HIT_SOCK);
 	tbg_reply_heat(&p->s.reply);
 	c->seen_ns = p->s.now_ns;
-	tbg_metric_hit(&p->s, TBG_TIER_sock);
+	tbg_metric_hit(&p->s, TBG_TIER_sock, true);
 	if (knob && knob->log)
 		tbg_log_hit(&p->s, TBG_TIER_sock);
 }

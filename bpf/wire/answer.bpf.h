@@ -174,7 +174,7 @@ static __always_inline void tbg_hit_note(struct tbg_scratch *s,
 	const struct tbg_reply *r = &s->reply;
 
 	tbg_reply_heat(r);
-	tbg_metric_hit(s, TBG_TIER_wire);
+	tbg_metric_hit(s, TBG_TIER_wire, knob->log);
 	if (knob->clients & TBG_CLIENTS_RATED)
 		tbg_client_charge(s);
 	if (knob->log)
