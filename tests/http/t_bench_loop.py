@@ -134,7 +134,7 @@ def started(made, *options, rows=((1, "/a"),), **pipes):
         f.flush()
         argv = [part("loop"), "--object", part("loop.bpf.o"), "--list", f.name, "--connections",
                 "8",
-                "--seconds", "2", "--sample", "10", "--source", lab.nowhere(iface), *options, iface,
+                "--seconds", "1", "--sample", "10", "--source", lab.nowhere(iface), *options, iface,
                 lab.lead_nowhere(iface, client), address, str(PORT)]
         yield lab.spawn_client(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                **{"stdin": subprocess.DEVNULL, **pipes})
