@@ -99,6 +99,15 @@ static __always_inline void tbg_request_get(struct tbg_scratch *s)
 }
 
 /*
+ * Reads the number of changes of the cache, before all that the search reads: an exchange is a
+ * barrier. It is one with memory of this CPU, since all CPUs read the knob for each hit.
+ */
+static __always_inline void tbg_published_read(struct tbg_scratch *s, const struct tbg_knob *knob)
+{
+	__sync_lock_test_and_set(&s->published, *(volatile __u64 *)&knob->published);
+}
+
+/*
  * Finds the reply to the request in the frame, which is parsed into s->pkt, as tbg_find(), and
  * chooses its Connection line. The slot may hold another response by now; this is detected when
  * the reply is written. keep: may use and keep the answers in kept.bpf.h, where s->head is not
@@ -115,9 +124,8 @@ static __always_inline int tbg_hit_find(struct tbg_frame *frame, struct tbg_scra
 	if (keep && !tbg_frame_gather(frame, s->pkt.payload + s->pkt.payload_len) &&
 	    tbg_kept_find(frame, s))
 		return 0;
-	/* an atomic operation: before all that the search reads */
 	if (keep)
-		s->published = __sync_fetch_and_add((__u64 *)&knob->published, 0);
+		tbg_published_read(s, knob);
 	if (tbg_request_load(frame, s))
 		return TBG_WHY_GRAMMAR;
 	why = tbg_find_reply(s, s->pkt.payload_len);
