@@ -180,7 +180,8 @@ static __always_inline bool tbg_is_ours(struct bpf_sock *sk)
 	sk = bpf_get_listener_sock(sk);
 	nr = sk ? bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0) : NULL;
 	b = nr ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
-	return b && BPF_CORE_READ(b, sk_reuseport_cb, num_socks) <= *nr;
+	/* read without a helper; 0 if it shares nothing */
+	return b && b->sk_reuseport_cb->num_socks <= *nr;
 }
 
 /*
