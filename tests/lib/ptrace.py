@@ -49,7 +49,7 @@ def _call_of(thread: int) -> int | None:
 def stopped_at(process: int, call: int, cause: Callable[[], Any]) -> Iterator[None]:
     """
     Call cause; stop the first thread that enters this system call, during the block. A process
-    that gets no signals meanwhile.
+    that gets no signals meanwhile, but may be killed.
     """
     threads = {int(name) for name in os.listdir(f"/proc/{process}/task")}
     for thread in threads:
@@ -70,4 +70,7 @@ def stopped_at(process: int, call: int, cause: Callable[[], Any]) -> Iterator[No
     try:
         yield
     finally:
-        _ptrace(PTRACE_DETACH, thread)
+        try:
+            _ptrace(PTRACE_DETACH, thread)
+        except ProcessLookupError:
+            os.waitpid(thread, WALL)

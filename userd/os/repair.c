@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@
 #include "os/privilege.h"
 
 #define WAIT_S	1		/* for an answer */
+#define KEPT_MAX 64		/* sockets in repair mode that are reset if the daemon is killed */
+#define CLOSED	7		/* TCP_CLOSE of the kernel, in tcpi_state */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int ours = -1;		/* the daemon's end, protected by the lock */
@@ -27,17 +30,72 @@ static pid_t pid;
 
 /* The process */
 
+/*
+ * Sockets in repair mode, until the daemon has disconnected them. If it is killed before, they
+ * are reset: the kernel closes them without a packet, and their clients, whose requests it may
+ * have acknowledged, would wait for ever. One for each worker; with more, some are not here.
+ */
+static int kept[KEPT_MAX];
+static unsigned int kept_nr;
+
+static bool is_connected(int fd)
+{
+	struct tcp_info info;
+	socklen_t len = sizeof(info);
+
+	return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) && info.tcpi_state != CLOSED;
+}
+
+static bool is_same(int one, int other)
+{
+	struct stat a, b;
+
+	return !fstat(one, &a) && !fstat(other, &b) && a.st_ino == b.st_ino;
+}
+
+/* Forgets those that are disconnected, and this one. */
+static void kept_clean(int fd)
+{
+	unsigned int nr = 0;
+
+	for (unsigned int i = 0; i < kept_nr; i++)
+		if (is_connected(kept[i]) && !is_same(kept[i], fd))
+			kept[nr++] = kept[i];
+		else
+			close(kept[i]);
+	kept_nr = nr;
+}
+
+static void kept_reset(void)
+{
+	const struct linger now = { .l_onoff = 1 };
+	const int off = TCP_REPAIR_OFF_NO_WP;
+
+	for (unsigned int i = 0; i < kept_nr; i++) {
+		if (is_connected(kept[i])) {
+			setsockopt(kept[i], IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
+			setsockopt(kept[i], SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+		}
+		close(kept[i]);
+	}
+}
+
 static void run(int fd)
 {
-	int value, fds[TBG_PASS_MAX];
+	int value, err, fds[TBG_PASS_MAX];
 
 	while (tbg_pass_receive(fd, &value, sizeof(value), fds)) {
-		value = setsockopt(fds[0], IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
+		err = setsockopt(fds[0], IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
+		kept_clean(fds[0]);
+		if (!err && value == TCP_REPAIR_ON && kept_nr < KEPT_MAX) {
+			kept[kept_nr++] = fds[0];
+			fds[0] = -1;
+		}
 		/* close before answering: then the daemon's own close() releases the socket */
 		for (int i = 0; i < TBG_PASS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
-		if (!tbg_pass_send(fd, &value, sizeof(value), NULL, 0))
+		if (!tbg_pass_send(fd, &err, sizeof(err), NULL, 0))
 			return;
 	}
 }
@@ -49,6 +107,7 @@ static void child_main(const struct tbg_identity *id, int fd)
 	if (tbg_privilege_repairer(id) || tbg_filter_load(TBG_FILTER_PROGRAM))
 		_exit(1);
 	run(fd);
+	kept_reset();
 	_exit(0);
 }
 

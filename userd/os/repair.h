@@ -2,7 +2,8 @@
 /*
  * Closes sockets without a packet, in repair mode (TCP_REPAIR). This needs
  * CAP_NET_ADMIN, which no worker has: a separate process keeps that capability and no
- * other. It only changes the mode of sockets that it is sent, and ends with the daemon.
+ * other. It only changes the mode of sockets that it is sent, and ends with the daemon. If that
+ * is killed, it resets those that are in repair mode and still connected.
  */
 #ifndef TBG_USERD_OS_REPAIR_H
 #define TBG_USERD_OS_REPAIR_H

@@ -207,6 +207,32 @@ def t_segment_while_the_socket_is_being_closed_is_repeated():
     assert late()["given"] == given + 1
 
 
+def t_daemon_that_is_killed_while_it_gives_a_connection_back_resets_it():
+    """The kernel closes such a socket without a packet, and has acknowledged the request."""
+    with net.Net() as other:
+        with other.server.inside():
+            killed = daemon.Daemon("--wire", "tbg0", "--give-back", "1", "--workers", "1",
+                                   listen=f"0.0.0.0:{PORT}")
+            killed.write("hit", HIT)
+            killed.write("large", LARGE)
+            killed.start()
+        try:
+            with talk.Connection(other.client.connect((other.links[0].server4, PORT))) as c:
+                net.until(lambda: c.get("/hit").tier == "wire", "never published")
+                assert c.get("/large").body == LARGE
+                with ptrace.stopped_at(killed.pid, ptrace.CONNECT,
+                                       lambda: c.send(talk.request("/hit"))):
+                    c.acked()
+                    killed.process.kill()
+                killed.process.wait()
+                try:
+                    raise AssertionError(f"not reset: {c.s.recv(100)}")
+                except ConnectionResetError:
+                    pass
+        finally:
+            killed.kill()
+
+
 def t_what_is_too_long_for_wire_is_not_given_back():
     """The daemon asks less and less often, and makes no attempt."""
     long = talk.content("long", 30000)
