@@ -122,6 +122,7 @@ static __always_inline bool tbg_kept_is(struct tbg_frame *frame, __u32 off, __u6
 static __always_inline int tbg_kept_find(struct tbg_frame *frame, struct tbg_scratch *s)
 {
 	const struct tbg_knob *knob = tbg_knob_get();
+	const struct tbg_reply *was;
 	__u64 n, digest, *found;
 	struct tbg_reply *r;
 	struct tbg_kept *m;
@@ -147,7 +148,10 @@ static __always_inline int tbg_kept_find(struct tbg_frame *frame, struct tbg_scr
 	s->digest = digest;
 	r = &s->reply;
 	found = (void *)r;
+	was = (const void *)m->found;
+	/* else s->reply stays as it is: the search may find a response with another kind of date */
 	if (m->published != *(volatile __u64 *)&knob->published ||
+	    !tbg_fresh(was->expires_ns, s->now_ns) ||
 	    !tbg_kept_is(frame, s->pkt.payload, n, m))
 		return 0;
 	TBG_UNROLLED
@@ -157,7 +161,7 @@ static __always_inline int tbg_kept_find(struct tbg_frame *frame, struct tbg_scr
 	s->req.len = n;
 	if (r->age_len)
 		r->date_s = (s->now_ns - r->born_ns) / 1000000000;
-	return tbg_fresh(r->expires_ns, s->now_ns);
+	return 1;
 }
 
 /* Keeps what was found for the request in s->head. */
