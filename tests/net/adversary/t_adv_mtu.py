@@ -27,6 +27,8 @@ stage = adversary.Stage(BODIES)
 
 
 changes = 0     # of the routes to the client: each has a timeout that none had before
+# Linux 7.2 offers the MSS of the interface on a path that it knows.
+FORGETS = int(os.uname().release.split(".")[0]) >= 7
 
 
 def forget_path():
@@ -242,7 +244,7 @@ def narrow(mtu):
         if s.tier == "wire":
             assert None not in offers and right >= 3, offers
         else:
-            assert right == 4 or offers.count(1500 - heads) == 4, offers
+            assert right == 4 or (FORGETS and offers.count(1500 - heads) == 4), offers
         forget_path()
     return script
 
