@@ -43,6 +43,12 @@ def t_clients_come_by_an_interface_where_wire_is_not():
         logs(n.client, d, (n.links[1].server4, PORT), "clients come by tbg1, where wire is not")
 
 
+def accept_by_any_interface(n):
+    for ns in (n.server, n.client):
+        for name in ("all", "tbg0", "tbg1"):
+            ns.sysctl(f"ipv4.conf.{name}.rp_filter", 0)
+
+
 def t_clients_come_by_another_interface_than_their_address_is_on():
     """As ARP lets them, on hosts with two interfaces on one link."""
     for late in ("off", "auto"):
@@ -50,9 +56,7 @@ def t_clients_come_by_another_interface_than_their_address_is_on():
             if late == "auto" and talk.no_late_sockets(d):
                 ktap.note(talk.no_late_sockets(d))
                 continue
-            for ns in (n.server, n.client):
-                for name in ("all", "tbg0", "tbg1"):
-                    ns.sysctl(f"ipv4.conf.{name}.rp_filter", 0)
+            accept_by_any_interface(n)
             first, second = n.links
             n.client.run("ip", "route", "add", first.server4, "via", second.server4, "src",
                          first.client4)
@@ -66,9 +70,7 @@ def t_routes_to_clients_lead_elsewhere():
     with net.Net(links=2) as n, serving(n, "tbg0", "auto") as d:
         if talk.no_late_sockets(d):
             raise ktap.Skip("before Linux 6.9: no late sockets")
-        for ns in (n.server, n.client):
-            for name in ("all", "tbg0", "tbg1"):
-                ns.sysctl(f"ipv4.conf.{name}.rp_filter", 0)
+        accept_by_any_interface(n)
         first, second = n.links
         n.server.run("ip", "route", "add", first.client4, "via", second.client4, "src",
                      first.server4)
