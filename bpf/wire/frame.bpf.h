@@ -89,28 +89,9 @@ static __always_inline long tbg_load_words(struct tbg_frame *frame, __u32 off, v
 	return 0;
 }
 
-/* Writes nr words of 32 bits at off of the frame, as tbg_load_words() reads them. */
-static __always_inline long tbg_store_words(struct tbg_frame *frame, __u32 off,
-					    const void *from, const __u32 nr)
-{
-	__u8 *data = tbg_linear(frame, off, nr * 4);
-	__u32 i;
-
-	if (!data)
-		return tbg_store(frame, off, from, nr * 4);
-	TBG_UNROLLED
-	for (i = 0; i < nr; i++) {
-		__u32 w;
-
-		__builtin_memcpy(&w, from + i * 4, 4);
-		((__u32 *)data)[i] = w;
-	}
-	return 0;
-}
-
 /*
- * The same where these words are in the linear part, or negative: no address is taken of what
- * is written, so it stays in registers.
+ * Writes nr words of 32 bits at off of the frame's linear part. Negative: they are not all in it.
+ * The address of what is written goes to no helper, so that clang keeps it in registers.
  */
 static __always_inline long tbg_put_words(struct tbg_frame *frame, __u32 off, const void *from,
 					  const __u32 nr)
@@ -128,6 +109,15 @@ static __always_inline long tbg_put_words(struct tbg_frame *frame, __u32 off, co
 		((__u32 *)data)[i] = w;
 	}
 	return 0;
+}
+
+/* Writes nr words of 32 bits at off of the frame, as tbg_load_words() reads them. */
+static __always_inline long tbg_store_words(struct tbg_frame *frame, __u32 off,
+					    const void *from, const __u32 nr)
+{
+	if (!tbg_put_words(frame, off, from, nr))
+		return 0;
+	return tbg_store(frame, off, from, nr * 4);
 }
 
 /* Returns the EtherType. That of a VLAN tag only if the tag is in the frame's data. */
