@@ -224,7 +224,7 @@ struct tbg_scratch {
 	__u64 now_ns;			/* CLOCK_MONOTONIC, read once a packet */
 	__u32 now_ms;			/* the same in ms; wire without translation only */
 	__u32 push;			/* TBG_PUSH_*, from tbg_push to tbg_answer; 0: a segment */
-	__u64 digest;			/* of a request whose answer is kept, or should be; or 0 */
+	__u64 digest;			/* of the request, if its answer is or will be kept; or 0 */
 	__u64 published;		/* the knob's, before the search */
 	__u64 bucket_tag;		/* of the client, where it has a rate, */
 	__u32 bucket_set;		/* and where its bucket is */

@@ -91,8 +91,8 @@ static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_t
 	return why;
 }
 
-/* Fills s->head with the request, whose reply was found. */
-static __always_inline void tbg_request_get(struct tbg_scratch *s)
+/* Copies a request whose reply was found into s->head, if it is not there. */
+static __always_inline void tbg_request_fetch(struct tbg_scratch *s)
 {
 	if (!s->pkt.loaded)
 		tbg_kept_load(s);
@@ -111,7 +111,7 @@ static __always_inline void tbg_published_read(struct tbg_scratch *s, const stru
  * Finds the reply to the request in the frame, which is parsed into s->pkt, as tbg_find(), and
  * chooses its Connection line. The slot may hold another response by now; this is detected when
  * the reply is written. keep: may use and keep the answers in kept.bpf.h, where s->head is not
- * filled; see tbg_request_get().
+ * filled; see tbg_request_fetch().
  */
 static __always_inline int tbg_hit_find(struct tbg_frame *frame, struct tbg_scratch *s,
 					const struct tbg_knob *knob, bool keep)
@@ -121,8 +121,9 @@ static __always_inline int tbg_hit_find(struct tbg_frame *frame, struct tbg_scra
 
 	if (why)
 		return why;
+	s->digest = 0;
 	if (keep && !tbg_frame_gather(frame, s->pkt.payload + s->pkt.payload_len) &&
-	    tbg_kept_find(frame, s))
+	    tbg_kept_find(frame, s, knob))
 		return 0;
 	if (keep)
 		tbg_published_read(s, knob);

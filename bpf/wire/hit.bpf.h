@@ -79,7 +79,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 		return -TBG_WHY_ROOM;
 	why = tbg_claim(key, f, p, r, s->now_ms, false);
 	if (why) {
-		tbg_request_get(s);
+		tbg_request_fetch(s);
 		tbg_request_restore(skb, s);
 		return -why;
 	}
@@ -91,7 +91,7 @@ static __always_inline int tbg_hit(struct __sk_buff *skb, struct tbg_scratch *s,
 	if (tbg_reply_send(skb, s, (1u << r->nr) - 1))
 		return TC_ACT_SHOT;
 	if (knob->log)
-		tbg_request_get(s);
+		tbg_request_fetch(s);
 	tbg_hit_note(s, knob);
 	return tbg_reply_last(skb);
 }

@@ -153,7 +153,7 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 			return tbg_bare_challenge(skb, s, key, f);
 		tbg_tcb_forget(key, f);
 	}
-	if (tbg_end_served(&s->pkt.key, s->pkt.v6) && tbg_syn_answer(skb, s, key) &&
+	if (tbg_end_served(&s->pkt.key, s->pkt.v6) && tbg_synack_fill(skb, s, key) &&
 	    tbg_segment_sound(skb, s)) {
 		tbg_count(TBG_WHY_SYN_ACK);
 		act = tbg_synack_send(skb, s);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The answers that this CPU has found lately, by the bytes of their requests: clients send
- * the same bytes again and again. What is kept is valid until the daemon publishes or
- * withdraws something (knob->published), or the response expires. For programs that the
- * softirq runs: none of them interrupts another one on its CPU.
+ * the same bytes again and again. An answer is valid until it expires, or until the daemon
+ * publishes or withdraws something (knob->published). For programs that the softirq runs:
+ * none of them interrupts another one on its CPU.
  */
 #ifndef TBG_WIRE_KEPT_BPF_H
 #define TBG_WIRE_KEPT_BPF_H
@@ -33,7 +33,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tbg_kept);
 } tbg_kepts SEC(".maps");
-
 
 static __always_inline struct tbg_kept *tbg_kept_at(__u64 digest)
 {
@@ -115,22 +114,20 @@ static __always_inline bool tbg_kept_is(struct tbg_frame *frame, __u32 off, __u6
 
 /*
  * Looks for the request in the frame, which is parsed into s->pkt. Returns 1 if its answer is
- * here: s->reply has what tbg_find() finds. Sets s->digest if the answer should be kept once it
- * is found: only where the last request that was not here seems to have been the same, since
- * one that never comes again is not worth a copy. (One that XDP passes up comes again, to TC.)
+ * here: s->reply has what tbg_find() finds. Sets s->digest, which was 0, if the answer should
+ * be kept once it is found: only where the last request that was not here seems to have been
+ * the same, since one that never comes again is not worth a copy. (One that XDP passes up comes
+ * again, to TC.)
  */
-static __always_inline int tbg_kept_find(struct tbg_frame *frame, struct tbg_scratch *s)
+static __always_inline int tbg_kept_find(struct tbg_frame *frame, struct tbg_scratch *s,
+					 const struct tbg_knob *knob)
 {
-	const struct tbg_knob *knob = tbg_knob_get();
 	const struct tbg_reply *was;
 	__u64 n, digest, *found;
 	struct tbg_reply *r;
 	struct tbg_kept *m;
 	__u32 i;
 
-	if (!s || !knob)
-		return 0;
-	s->digest = 0;
 	n = s->pkt.payload_len;
 	tbg_keep(n);
 	if (n < TBG_KEPT_STEP || n > TBG_KEPT_MAX)

@@ -192,11 +192,11 @@ static __always_inline __u32 tbg_cookie_time(__u32 now_ms, __u32 rest)
 }
 
 /*
- * Describes in s->synack and s->reply the answer to the SYN in s->pkt, whose checksum is not
- * verified yet. Returns false if the SYN is the kernel's. A global function, so that the
- * verifier checks it once.
+ * Fills s->synack and s->reply for the SYN-ACK to the SYN in s->pkt. The SYN's checksum need not
+ * be verified yet. Returns false if the kernel has to answer this SYN. A global function, so
+ * that the verifier checks it once.
  */
-__attribute__((noinline)) int tbg_syn_answer(struct __sk_buff *skb, struct tbg_scratch *s,
+__attribute__((noinline)) int tbg_synack_fill(struct __sk_buff *skb, struct tbg_scratch *s,
 					     const struct tbg_tcb_key *key)
 {
 	const struct tbg_knob *knob = tbg_knob_get();

@@ -101,7 +101,7 @@ static __always_inline int tbg_xdp_try(struct xdp_md *frame, struct tbg_scratch 
 	if (tbg_port_take(port, s->now_ms))
 		why = tbg_claim(key, f, p, r, s->now_ms, true);
 	if (why) {
-		tbg_request_get(s);
+		tbg_request_fetch(s);
 		tbg_request_restore(frame, s);
 	}
 	return why;
@@ -115,7 +115,7 @@ static __always_inline int tbg_xdp_send(struct xdp_md *frame, struct tbg_scratch
 		return XDP_DROP;
 	tbg_stat(xdp_hits);
 	if (knob->log)
-		tbg_request_get(s);
+		tbg_request_fetch(s);
 	tbg_hit_note(s, knob);
 	return XDP_TX;
 }

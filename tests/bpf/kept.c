@@ -12,13 +12,13 @@
 #include "core/conditional.h"
 #include "core/host.h"
 #define LIVE 24			/* requests from which the next one is chosen */
-#define LONG 512		/* bytes of a request whose answer is kept, at most */
+#define LONG 512		/* bytes of the longest request whose answer is kept */
 #define BODY 100
 
 /* Two paths are published, each version with a body of its own. */
 static const char *const paths[] = { "/a", "/longer/path/of/an/object.html" };
 
-/* What is published at each: the byte of its body; 0: nothing. */
+/* For each of the two paths, the byte that its published body consists of; 0: not published. */
 static char bodies[2];
 static uint32_t versions;
 

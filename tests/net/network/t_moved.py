@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Connections whose way changes: between interfaces with wire and without, and tunnels.
+"""Clients that change to another interface, with wire or without, or to a tunnel.
 
 Both ends have an address that belongs to none of the links, so that a route alone decides by
 which of them the packets of a connection come and go. The client gets the right bytes.
