@@ -28,7 +28,7 @@ from bench_rows import HEADS, MISSES, MIXED, PAGE, ROWS, SIZES     # noqa: E402
 from lab import Lab             # noqa: E402
 from loads import Loop          # noqa: E402
 from messages import Problem    # noqa: E402
-from servers import ALL_BY_WIRE, BUILD, Floor, Nginx, Origin, Toboggan, fetch, settle  # noqa: E402
+from servers import BUILD, Floor, Nginx, Origin, Toboggan, fetch, settle  # noqa: E402
 
 CONNECTIONS = 16
 # A worker of the kernel sends sock's replies. When it has sent one, this client's next request
@@ -44,7 +44,6 @@ KINDS = {"floor": Floor, "nginx": Nginx}
 # What each server of bench_rows.py is started with.
 OPTIONS = {
     "wire": {"memory": "16M"},
-    "wire-16k": {"memory": "16M", "options": ALL_BY_WIRE},
     "wire-small": {"caches": False},
     "sock": {"tiers": "sock,user", "memory": "16M"},
     "user": {"tiers": "user", "memory": "16M"},
@@ -139,7 +138,7 @@ def measure(lab: Lab, server: Any, row: Any) -> tuple[list, dict]:
     before = stats(server)
     ret = count(lab, server, row, asked, source), between(before, stats(server))
     settle(lab, server, *check, limit_s=30)
-    by_tier, tier = ret[1].get("hits", {}), row.server.removesuffix("-16k")
+    by_tier, tier = ret[1].get("hits", {}), row.server
     if tier in TIERS and row.size not in ("pass", "mixed", "miss") and \
        by_tier.get(tier, 0) < TIER_LEAST * sum(by_tier.values()):
         raise Problem(f"answered by others than {tier}: {ret[1]}")

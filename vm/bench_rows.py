@@ -23,8 +23,7 @@ def rows_of(name: str, want: Any) -> dict:
     ret = {f"{name}-304": Row(name, "1k", 304, 0, want)}
     for size in ("1k", "2k", "4k", "8k"):
         ret[f"{name}-{size}"] = Row(name, size, 200, 0, want)
-    # ten segments, which wire sends only with an option
-    ret[f"{name}-14k"] = Row("wire-16k" if name == "wire" else name, "14k", 200, 0, want)
+    ret[f"{name}-14k"] = Row(name, "14k", 200, 0, want)
     for calls in (10, 1):
         ret[f"{name}-1k-{calls}"] = Row(name, "1k", 200, calls, want)
     return ret

@@ -22,17 +22,12 @@
 /*
  * Segments of the longest reply that wire sends, an initial window (RFC 6928), and
  * payload bytes of a segment, whatever the interface's MTU: bpf_skb_change_tail() grows
- * to SKB_MAX_ALLOC, frame headers included.
+ * to SKB_MAX_ALLOC, frame headers included. Wire sends each segment as a packet of its
+ * own, while the daemon's TCP sends all of them as one GSO packet: measured with full
+ * cores, ten segments cost wire less than the daemon.
  */
 #define TBG_SEG_MAX 10
 #define TBG_SEG_BYTES 15900
-
-/*
- * Segments of the longest reply that wire sends by default. It sends each as a packet of its
- * own, while the daemon's TCP sends all of them as one GSO packet. Measured with full cores,
- * eight segments cost wire less than the daemon, and ten cost more.
- */
-#define TBG_SEG_AUTO 8
 
 /* Bytes of the longest reply that wire sends: struct tbg_exchange counts them in 16 bits. */
 #define TBG_WIRE_MAX 65535

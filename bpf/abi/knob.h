@@ -58,7 +58,7 @@ struct tbg_knob {
 	__u8 ttl, hops;		/* of packets that wire sends, IPv4 and IPv6 */
 	__u8 no_df;		/* IPv4 without path MTU discovery */
 	__u8 vrfs;		/* 1: some interface is in a VRF, see tbg_vrfs */
-	__u32 reply_max;	/* --wire-size: bytes of a reply at most, head included; 0: auto */
+	__u32 reply_max;	/* --wire-size: bytes of the longest reply, head included; 0: any */
 	__u32 held;		/* 1: wire answers nothing; sock may */
 	__u32 clients;		/* TBG_CLIENTS_*: what to check before a client is answered */
 	__u32 crowd_most;	/* connections of a client at once; 0: not counted */

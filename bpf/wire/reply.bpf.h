@@ -38,7 +38,7 @@ static __always_inline bool tbg_reply_fits(const struct tbg_knob *knob,
 {
 	__u32 len = knob->reply_max;
 
-	return len ? r->nr <= TBG_SEG_MAX && r->len <= len : r->nr <= TBG_SEG_AUTO;
+	return r->nr <= TBG_SEG_MAX && (!len || r->len <= len);
 }
 
 static __always_inline void tbg_count_sent(enum tbg_why why, __u32 bytes)

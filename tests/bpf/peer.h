@@ -144,7 +144,6 @@ static bool load(void)
 		bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_slots), NULL, &i, 0);
 #endif
 	knob->answer = 1;
-	knob->reply_max = TBG_WIRE_MAX;
 	knob->listener[0].port = htons(80);
 	knob->listener[1].port = htons(80);
 	knob->listener[1].v6 = 1;

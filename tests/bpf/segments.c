@@ -272,16 +272,15 @@ KTAP_TEST(t_every_cut_of_every_kind_of_connection)
 	}
 }
 
-KTAP_TEST(t_auto_limits_the_reply_by_its_segments)
+KTAP_TEST(t_segments_limit_the_reply)
 {
 	uint32_t gen = 700;
 
 	NEED_SNIFFER();
-	knob->reply_max = 0;
 	for (unsigned int mss = 536; mss <= 1460; mss += 1460 - 536) {
 		for (int more = 0; more <= 1; more++) {
 			struct peer p = peer_mss(false, false, mss);
-			unsigned int total = TBG_SEG_AUTO * mss + more;
+			unsigned int total = TBG_SEG_MAX * mss + more;
 			uint32_t len = strlen(REQ("/a"));
 
 			p.window = 4000;	/* << 7 */
@@ -300,7 +299,6 @@ KTAP_TEST(t_auto_limits_the_reply_by_its_segments)
 			BURST(&p, p.ack, mss, ALL, p.seq, len);
 		}
 	}
-	knob->reply_max = TBG_WIRE_MAX;
 }
 
 KTAP_TEST(t_a_window_smaller_than_the_reply_passes)

@@ -201,7 +201,6 @@ class Daemon:
         self.listen = [listen] if isinstance(listen, str) else list(listen)
         self.prefix = list(prefix)
         self.body_max = "1024G"         # of upstreams and programs; None: the default
-        self.wire_size = "64K"          # all that wire can send; None: the default
         self.process = None
         self.ready = ""         # the ready line
         self.lines = []         # all of stderr so far
@@ -213,8 +212,6 @@ class Daemon:
             words += ["--late-sockets", LATE_SOCKETS]
         if not {"--give-back", "--config"} & set(self.options):
             words += ["--give-back", "1"]
-        if self.wire_size and not {"--wire-size", "--config"} & set(self.options):
-            words += ["--wire-size", self.wire_size]
         if "--upstream" not in self.options:
             words += ["--root", self.root]
         elif self.body_max and "--body-max" not in self.options:

@@ -39,27 +39,6 @@ def t_where_wire_pays_follows_from_the_rates():
     assert capacity.pays_up_to([(1024, 1e5, 2e5), (4096, 1e5, 2e5)]) == "none of these"
 
 
-def t_wire_is_measured_beyond_its_default_size():
-    """The row of 14 KiB is the daemon's: a row by wire alone finds where wire stops paying."""
-    exp = capacity.Capacity(options("capacity", "--rows", "8k,14k,14k-wire"))
-    _, k14, by_wire = exp.points
-    exp.origin = None
-    assert exp.unfit(by_wire, "nginx") and exp.unfit(by_wire, "toboggan-user")
-    assert not exp.unfit(by_wire, "toboggan") and not exp.unfit(k14, "toboggan")
-    assert exp.server_key(by_wire) != exp.server_key(k14)
-    assert "--wire-size" in exp.server_options(None, by_wire)["options"]
-    assert not exp.server_options(None, k14)
-    entry = of_rates(exp, {"toboggan": (2e5, bottleneck.SERVER),
-                           "toboggan-user": (1e5, bottleneck.SERVER)})
-    for point, name, rate in ((k14.x, "toboggan", 1e5), (k14.x, "toboggan-user", 1e5),
-                              (by_wire.x, "toboggan", 5e4)):
-        row = dict(entry["summary"][0], point=point, server=name)
-        row["figures"] = {"throughput": {"median": rate}}
-        entry["summary"].append(row)
-    exp.derive(entry)
-    assert "up to 10.8 KiB" in entry["last_lines"][0], entry["last_lines"]
-
-
 def t_capacity_has_no_figure_where_something_else_is_the_limit():
     exp = capacity.Capacity(options("capacity"))
     full = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0,

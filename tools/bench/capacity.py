@@ -23,7 +23,7 @@ from loads import Loop
 from messages import Problem, Usage
 from meters import first
 from units import human
-from servers import ALL_BY_WIRE, FLOOR, KINDS, Floor, Origin, Toboggan, fetch
+from servers import FLOOR, KINDS, Floor, Origin, Toboggan, fetch
 from fileset import SMALL
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ MISSES = 4096               # files, nearly none of which is cached
 MISS_PATH = "/%31k.jpg"     # SMALL, with a path that only the daemon decodes
 WIRE, USER = "toboggan", "toboggan-user"
 KIB = 1024
-BY_WIRE_MOST = 8192         # bytes of the body of the longest row that wire answers by default
-# 14 KiB include the head: ten segments, which wire sends only with ALL_BY_WIRE.
+# 14 KiB include the head: wire answers what fits into ten segments.
 ROWS = (
     # name, label, path, bytes of the body, requests a connection, more attributes
     ("304", "304", SMALL, 1024, 0, "304"),
@@ -53,7 +52,6 @@ ROWS = (
     ("4k", "4 KiB", files.size_path(4096), 4096, 0, ""),
     ("8k", "8 KiB", files.size_path(8192), 8192, 0, ""),
     ("14k", "14 KiB", files.size_path(13936), 13936, 0, ""),
-    ("14k-wire", "14 KiB, by wire", files.size_path(13936), 13936, 0, "wire"),
     ("64k", "64 KiB", files.size_path(65536), 65536, 0, ""),
     ("100", "1 KiB, 100 a connection", SMALL, 1024, 100, ""),
     ("10", "1 KiB, 10 a connection", SMALL, 1024, 10, ""),
@@ -153,23 +151,20 @@ class FullCore(Experiment):
         if name == FLOOR:
             return point.label != "1 KiB" or self.old or point.calls > 0
         kind = Toboggan if name.startswith("toboggan") else KINDS[name]
-        if point.kind == "wire":
-            return name not in (WIRE, f"{WIRE}-wire")
         if point.kind == "page":
             return not kind.can_compute
         return point.kind == "proxy" and not kind.can_proxy
 
     def server_key(self, point: Any) -> Any:
-        return point.kind if point.kind in ("miss", "proxy", "page", "wire") else "site"
+        return point.kind if point.kind in ("miss", "proxy", "page") else "site"
 
     def server_options(self, run: Run, point: Any) -> object:
         return {"miss": {"caches": False}, "proxy": {"origin": self.origin},
-                "page": {"computes": True}, "wire": {"options": ALL_BY_WIRE}}.get(point.kind, {})
+                "page": {"computes": True}}.get(point.kind, {})
 
     def sites(self, run: Run) -> None:
         root = os.path.join(run.lab.dir, "site")
-        rows = {(1, p.path, p.size) for p in self.points
-                if p.kind in ("", "304", "page", "wire")}
+        rows = {(1, p.path, p.size) for p in self.points if p.kind in ("", "304", "page")}
         if any(p.kind == "page" for p in self.points):
             rows |= set(files.web99(1).rows)
         rows.add((1, SMALL, 1024))
@@ -241,8 +236,6 @@ class FullCore(Experiment):
     @staticmethod
     def want(point: Any, server: Server) -> str:
         """Check by Cache-Status that the tier of the column answers."""
-        if point.kind == "wire":
-            return "detail=wire"
         if not isinstance(server, Toboggan) or point.kind not in ("", "304") or point.size > 16384:
             return ""
         return "detail=wire" if server.tier == "wire" and point.size <= KIB else "hit"
@@ -275,8 +268,7 @@ class FullCore(Experiment):
         if lost > LOST_MAX:
             raise Problem(f"the link lost segments: {lost:.1%} of them were missing or repeated")
         tiers = sample.get("tiers")
-        small = point.kind in ("", "304") and point.size <= KIB
-        if tiers and server.tier == "wire" and (small or point.kind == "wire") \
+        if tiers and server.tier == "wire" and point.kind in ("", "304") and point.size <= KIB \
                 and not self.misses and not self.old and \
            tiers.get("wire", 0) < 0.9 * got["requests"]:
             raise Problem(f"wire answered only {tiers.get('wire', 0):,} of {got['requests']:,} "
@@ -389,11 +381,9 @@ class Capacity(FullCore):
                           rate("1 KiB", USER))
         if share:
             ret["wire pays from this share of hits on, 1 KiB"] = {wired: share}
-        plain = [p for p in self.points if not p.kind and not p.calls]
-        users = {p.size: rates.get((p.x, USER)) for p in plain}
-        up_to = pays_up_to([(p.size, rates.get((p.x, wired)), users.get(p.size))
-                            for p in self.points if p.kind == "wire" or
-                            (p in plain and p.size <= BY_WIRE_MOST)])
+        sizes = [(p.size, rates.get((p.x, wired)), rates.get((p.x, USER)))
+                 for p in self.points if not p.kind and not p.calls and p.size <= 14 * KIB]
+        up_to = pays_up_to(sizes)
         if up_to:
             ret["and up to this size"] = {wired: up_to}
         if share or up_to:

@@ -33,7 +33,7 @@ from lab import HERE, Lab, check_machine
 from meters import (FORKS_MAX, QUIET_SHARE, QUIET_WAIT_S, Core, Others, Patience, machine,
                     ran_s, resident)
 from messages import Problem, notify
-from servers import ALL_BY_WIRE, BUILD, PORT, Bare, Nginx, Origin, Reflector, Toboggan
+from servers import BUILD, PORT, Bare, Nginx, Origin, Reflector, Toboggan
 from servers import binary, fetch, part, settle
 
 SERVER_CPU, CLIENT_CPU = 0, 1
@@ -42,7 +42,7 @@ OBJECTS = 100000
 TREND = 8                       # runs of this build that the row `parse` shows
 LOADS = 7                       # of its program in one run
 # Responses of several segments: row, body. The last is 14 KiB with its head, the largest
-# round figure that fits into ten segments of 1,448 bytes, with ALL_BY_WIRE.
+# round figure that fits into ten segments of 1,448 bytes.
 SIZES = {"wire-4k": 4096, "wire-8k": 8192, "wire-14k": 14336 - 400}
 SOCK_SIZES = {"sock-1k": 1024, "sock-8k": 8192, "sock-16k": 16384, "sock-32k": 32768,
               "sock-64k": 65536}
@@ -294,7 +294,6 @@ class Bench:
                  patience_s: float) -> None:
         self.lab, self.keys, self.repeats, self.seconds = lab, keys, repeats, seconds
         nginx, wire = Nginx(lab, "nginx"), Toboggan(lab, "wire")
-        all_by_wire = Toboggan(lab, "wire", options=ALL_BY_WIRE)
         user, reflect = Toboggan(lab, "user", tiers="user"), Reflector(lab, "reflect")
         sock = Toboggan(lab, "sock", tiers="sock,user")
         bare = Bare(lab, "bare")
@@ -329,8 +328,7 @@ class Bench:
         of_user["user-304"] = user_304
         large = Scenario("1 MiB", servers((nginx, "large"), (wire, "large")),
                          connections=16, path="/1m.bin", cached=False)
-        sizes = {key: Scenario(ROWS[key].split(",")[0], servers(
-            (nginx, key), (all_by_wire if key == "wire-14k" else wire, key)),
+        sizes = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (wire, key)),
                                connections=64, path=f"/{key}.jpg") for key in SIZES}
         socks = {key: Scenario(ROWS[key].split(",")[0], servers((nginx, key), (user, key),
                                                                 (sock, key)),

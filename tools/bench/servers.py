@@ -35,7 +35,6 @@ FETCH_S = 30
 CONNECTIONS = 20000
 FLOOR = "floor"             # name of Floor in tables
 NEXT_TO_NONE = "1M"         # memory of a Toboggan that caches nearly nothing
-ALL_BY_WIRE = ("--wire-size", "16K")    # wire sends ten segments, not the default's eight
 
 
 def binary(name: str) -> Any:

@@ -57,7 +57,7 @@ struct tbg_options {
 	unsigned int give_back;		/* answers that wire could have given; 0: no give-back */
 	bool translate;			/* no late sockets: wire owns no connection */
 	enum tbg_births_wanted births;	/* who answers SYNs, with late sockets */
-	unsigned int wire_size;		/* bytes; 0: TBG_SEG_AUTO segments */
+	unsigned int wire_size;		/* bytes; 0: ten segments */
 	bool sock_unlisted;		/* also on kernel series without listed fixes */
 	uint64_t memory;		/* bytes */
 	unsigned int workers;

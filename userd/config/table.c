@@ -192,7 +192,7 @@ static const struct tbg_setting_row rows[] = {
 	{ "births", T, DAEMON | LATER, "WHO", "auto", "auto, kernel or wire",
 	  "with late-sockets, the side that answers SYNs; auto: the kernel where a firewall could refuse a client, else wire", OWN(OPTIONS, births) },
 	{ "wire-size", T, DAEMON | LATER, "SIZE", "auto", "a size up to 64K, or auto",
-	  "longest response that wire sends, head included; auto: eight segments, beyond which the daemon is faster", OWN(OPTIONS, wire_size) },
+	  "longest response that wire sends, head included; auto: ten segments", OWN(OPTIONS, wire_size) },
 	{ "give-back", T, DAEMON | LATER, "N", "3", NULL,
 	  "requests in a row that wire could answer, before it has a connection back; 0: never", NUMBER(OPTIONS, give_back, 0, 1000000) },
 	{ "tiers", T, DAEMON | LATER, "LIST", "wire,user", "one or more of wire, sock and user with commas, such as wire,user",

@@ -48,8 +48,7 @@ unsigned int tbg_reply_size_segment(unsigned int mtu, bool v6)
 unsigned int tbg_reply_size_max(unsigned int wire_size, unsigned int mtu, bool v6)
 {
 	unsigned int size = wire_size ? wire_size : TBG_WIRE_MAX;
-	unsigned int segs = wire_size ? TBG_SEG_MAX : TBG_SEG_AUTO;
-	unsigned int room = tbg_reply_size_segment(mtu, v6) * segs;
+	unsigned int room = tbg_reply_size_segment(mtu, v6) * TBG_SEG_MAX;
 
 	if (size > TBG_WIRE_MAX)
 		size = TBG_WIRE_MAX;

@@ -26,7 +26,7 @@ struct tbg_wire;
  * Loads and attaches. ifaces: comma-separated words or "auto" (every Ethernet and
  * loopback interface that is up and has an address of a listener). owner: the user that
  * the daemon will run as. Listeners must be bound. late_sockets: use them if the kernel
- * has them. births: who then answers SYNs. size: of the longest reply; 0: TBG_SEG_AUTO segments.
+ * has them. births: who then answers SYNs. size: of the longest reply; 0: ten segments.
  * On error returns negative errno, with a message (what is missing, what to do) in
  * ret_msg, and leaves nothing attached.
  */

@@ -573,25 +573,24 @@ def sizes_by_wire(one, port):
     return ret, segment, talk.ask(one, "status"), talk.ask(one, "why", "/14700.bin")
 
 
-def t_more_than_eight_segments_are_left_to_the_daemon():
+def t_more_than_ten_segments_are_left_to_the_daemon():
     """By default, on connections without a socket and with one."""
     link = n.links[1]
     for late in daemon.share(["auto", "off"], 2):
         with n.server.inside():
             one = daemon.Daemon("--wire", link.name, "--workers", "1", "--late-sockets", late,
                                 listen=f"{link.server4}:{PORT + 2}")
-            one.wire_size = None
             one.start()
         try:
             sizes, segment, status, why = sizes_by_wire(one, PORT + 2)
         finally:
             assert one.stop() == 0, one.lines
         limit = status["wire_size"]
-        assert status["wire_size_auto"] and limit == 8 * (1500 - 52), status
+        assert status["wire_size_auto"] and limit == 10 * (1500 - 52), status
         least = limit * 4 // 5 if tcp_divides_by_truesize() else limit - 1
-        assert least < 8 * segment <= limit, (segment, limit)
-        assert sizes == [(size, size <= 8 * segment) for size, _ in sizes], (late, sizes, segment)
-        assert why["why"] == "SIZE" and "eight segments" in why["detail"], why
+        assert least < 10 * segment <= limit, (segment, limit)
+        assert sizes == [(size, size <= 10 * segment) for size, _ in sizes], (late, sizes, segment)
+        assert why["why"] == "SIZE" and "ten segments" in why["detail"], why
 
 
 def t_wire_size_is_the_limit_that_was_asked_for():
