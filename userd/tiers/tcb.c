@@ -15,6 +15,7 @@
 #include <bpf/bpf.h>
 
 #include "core/span.h"
+#include "os/limits.h"
 #include "os/repair.h"
 #include "os/units.h"
 #include "tiers/segment.h"
@@ -412,6 +413,16 @@ static bool is_silent(const struct tbg_tcb *tcb, uint32_t age_ms)
 	return age_ms > SILENT_MS && tbg_tcb_owed(tcb) && !tcb->tries;
 }
 
+/*
+ * Only the client's FIN is missing, and a daemon that drains would have closed a socket by now,
+ * and left the wait for that FIN to the kernel.
+ */
+static bool is_left(const struct tbg_tcb *tcb, uint32_t age_ms)
+{
+	return tcb->state == TBG_TCB_FIN_WAIT && tcb->acked == tcb->snd_nxt + 1 &&
+	       age_ms > TBG_LINGER_MS;
+}
+
 /* As tbg_due() of wire: another thread has the list. */
 static void due_ask(const struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 {
@@ -448,7 +459,8 @@ static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 		bpf_map_delete_elem(s->t->tcbs_fd, key);
 		return true;
 	}
-	s->open_nr += tcb->state == TBG_TCB_FIN_WAIT || tcb->state == TBG_TCB_LAST_ACK;
+	s->open_nr += (tcb->state == TBG_TCB_FIN_WAIT || tcb->state == TBG_TCB_LAST_ACK) &&
+		      !(s->drain && is_left(tcb, age_ms));
 	s->nr++;
 	return true;
 }

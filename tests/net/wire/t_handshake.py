@@ -427,5 +427,19 @@ def t_draining_daemon_resets_nobody():
         assert other.process.wait(daemon.STOP_S) == 0, other.lines
 
 
+def t_draining_daemon_waits_two_seconds_for_clients_that_keep_their_side_open():
+    """As with a socket: they have all that was sent, and its end. No line names them."""
+    with draining() as other:
+        c = rawtcp.Connection(st, (st.server(4), DRAINED)).open()
+        c.send(HIT)
+        assert c.response().tier == "wire"
+        other.process.send_signal(signal.SIGTERM)
+        until_fin(c)
+        c.send(flags=".")
+        assert other.process.wait(daemon.STOP_S) == 0, other.lines
+        assert not any("clients have not closed" in x for x in other.lines), other.lines
+        c.forget()
+
+
 if __name__ == "__main__":
     ktap.run(globals(), setup=begin, teardown=end)
