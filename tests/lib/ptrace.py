@@ -46,10 +46,12 @@ def _call_of(thread: int) -> int | None:
 
 
 @contextlib.contextmanager
-def stopped_at(process: int, call: int, cause: Callable[[], Any]) -> Iterator[None]:
+def stopped_at(process: int, call: int,
+               cause: Callable[[], Any]) -> Iterator[Callable[[], None]]:
     """
-    Call cause; stop the first thread that enters this system call, during the block. A process
-    that gets no signals meanwhile, but may be killed.
+    Call cause; stop the first thread that enters this system call, during the block, which gets
+    a function to make the call and stop again behind it. A process that gets no signals
+    meanwhile, but may be killed.
     """
     threads = {int(name) for name in os.listdir(f"/proc/{process}/task")}
     for thread in threads:
@@ -67,8 +69,13 @@ def stopped_at(process: int, call: int, cause: Callable[[], Any]) -> Iterator[No
         _ptrace(PTRACE_INTERRUPT, other)
         os.waitpid(other, WALL)
         _ptrace(PTRACE_DETACH, other)
+
+    def make_call() -> None:
+        _ptrace(PTRACE_SYSCALL, thread)
+        os.waitpid(thread, WALL)
+
     try:
-        yield
+        yield make_call
     finally:
         try:
             _ptrace(PTRACE_DETACH, thread)

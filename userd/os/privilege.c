@@ -24,8 +24,8 @@
 /* To detach from interfaces and to read the configuration again; none allows writing files. */
 static const cap_value_t kept[] = { CAP_NET_ADMIN, CAP_BPF, CAP_DAC_READ_SEARCH };
 static const cap_value_t writing[] = { CAP_DAC_OVERRIDE };
-/* To switch sockets to repair mode (TCP_REPAIR). */
-static const cap_value_t repairing[] = { CAP_NET_ADMIN };
+/* To switch sockets to repair mode (TCP_REPAIR), and to bind one to a low port again. */
+static const cap_value_t repairing[] = { CAP_NET_ADMIN, CAP_NET_BIND_SERVICE };
 /* To start programs as other users and in other roots, and to end them: see gateway/pool.c. */
 static const cap_value_t becoming[] = {
 	CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_SYS_CHROOT, CAP_KILL, CAP_DAC_READ_SEARCH,

@@ -48,7 +48,7 @@ int tbg_privilege_drop(const struct tbg_identity *id);
 /* As tbg_privilege_drop(), but keeps only CAP_DAC_OVERRIDE, effective. */
 int tbg_privilege_writer(const struct tbg_identity *id);
 
-/* As tbg_privilege_drop(), but keeps only CAP_NET_ADMIN, effective. */
+/* As tbg_privilege_drop(), but keeps CAP_NET_ADMIN and CAP_NET_BIND_SERVICE, effective. */
 int tbg_privilege_repairer(const struct tbg_identity *id);
 
 /* The calling thread keeps the capabilities to become other users, effective. */

@@ -31,12 +31,24 @@ static pid_t pid;
 /* The process */
 
 /*
- * Sockets in repair mode, until the daemon has disconnected them. If it is killed before, they
- * are reset: the kernel closes them without a packet, and their clients, whose requests it may
- * have acknowledged, would wait for ever. One for each worker; with more, some are not here.
+ * Sockets that were put into repair mode. If the daemon is killed while it gives one back, that
+ * is reset: the kernel closes it without a packet, and its client, whose request it may have
+ * acknowledged, would wait for ever. Connected: as it is. Disconnected already: by another
+ * socket with its addresses and numbers, for the answer may not have left; a client that has
+ * the answer ignores such a reset, which is below its window. One socket for each worker; with
+ * more, some are not here.
  */
-static int kept[KEPT_MAX];
-static unsigned int kept_nr;
+struct kept {
+	int fd;			/* -1: disconnected, or nothing */
+	unsigned int at;	/* which one of all it was, 0: nothing */
+	struct sockaddr_storage local, remote;
+	socklen_t len;		/* of each address */
+	uint32_t sent, received;	/* the next numbers */
+	int interface, mark;
+};
+
+static struct kept kept[KEPT_MAX];
+static unsigned int kept_nr;	/* of all */
 
 static bool is_connected(int fd)
 {
@@ -53,17 +65,77 @@ static bool is_same(int one, int other)
 	return !fstat(one, &a) && !fstat(other, &b) && a.st_ino == b.st_ino;
 }
 
-/* Forgets those that are disconnected, and this one. */
+/* Closes those that are disconnected, and forgets this one. */
 static void kept_clean(int fd)
 {
-	unsigned int nr = 0;
+	for (struct kept *k = kept; k < kept + KEPT_MAX; k++) {
+		bool same = k->fd >= 0 && is_same(k->fd, fd);
 
-	for (unsigned int i = 0; i < kept_nr; i++)
-		if (is_connected(kept[i]) && !is_same(kept[i], fd))
-			kept[nr++] = kept[i];
-		else
-			close(kept[i]);
-	kept_nr = nr;
+		if (k->fd < 0 || (!same && is_connected(k->fd)))
+			continue;
+		close(k->fd);
+		k->fd = -1;
+		if (same)
+			k->at = 0;
+	}
+}
+
+static uint32_t number_get(int fd, int queue)
+{
+	uint32_t ret = 0;
+	socklen_t len = sizeof(ret);
+
+	setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &queue, sizeof(queue));
+	getsockopt(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, &ret, &len);
+	return ret;
+}
+
+static bool number_set(int fd, int queue, uint32_t number)
+{
+	return !setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, &queue, sizeof(queue)) &&
+	       !setsockopt(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, &number, sizeof(number));
+}
+
+/* In place of nothing, or of the oldest that is disconnected. Returns whether it is kept. */
+static bool kept_add(int fd)
+{
+	struct kept *k = NULL;
+	socklen_t remote_len = sizeof(k->remote), len = sizeof(k->interface);
+
+	for (struct kept *i = kept; i < kept + KEPT_MAX; i++)
+		if (i->fd < 0 && (!k || i->at < k->at))
+			k = i;
+	if (!k)
+		return false;
+	*k = (struct kept){ .fd = fd, .at = ++kept_nr, .len = sizeof(k->local) };
+	if (getsockname(fd, (void *)&k->local, &k->len) ||
+	    getpeername(fd, (void *)&k->remote, &remote_len))
+		k->at = 0;
+	k->sent = number_get(fd, TCP_SEND_QUEUE);
+	k->received = number_get(fd, TCP_RECV_QUEUE);
+	getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &k->interface, &len);
+	getsockopt(fd, SOL_SOCKET, SO_MARK, &k->mark, &len);
+	return true;
+}
+
+/* Makes it anew, in repair mode. Fails where another connection has its addresses. */
+static int connect_anew(const struct kept *k)
+{
+	const int on = TCP_REPAIR_ON, no = 0;
+	int fd = socket(k->local.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (k->local.ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+	setsockopt(fd, SOL_SOCKET, SO_MARK, &k->mark, sizeof(k->mark));
+	if (!setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) &&
+	    !setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &k->interface, sizeof(k->interface)) &&
+	    number_set(fd, TCP_SEND_QUEUE, k->sent) &&
+	    number_set(fd, TCP_RECV_QUEUE, k->received) &&
+	    !bind(fd, (const void *)&k->local, k->len) &&
+	    !connect(fd, (const void *)&k->remote, k->len))
+		return fd;
+	close(fd);
+	return -1;
 }
 
 static void kept_reset(void)
@@ -71,33 +143,38 @@ static void kept_reset(void)
 	const struct linger now = { .l_onoff = 1 };
 	const int off = TCP_REPAIR_OFF_NO_WP;
 
-	for (unsigned int i = 0; i < kept_nr; i++) {
-		if (is_connected(kept[i])) {
-			setsockopt(kept[i], IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
-			setsockopt(kept[i], SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-		}
-		close(kept[i]);
+	for (struct kept *k = kept; k < kept + KEPT_MAX; k++) {
+		int fd = k->fd >= 0 && is_connected(k->fd) ? k->fd :
+			 k->at ? connect_anew(k) : -1;
+
+		if (fd < 0)
+			continue;
+		setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off));
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+		close(fd);
 	}
 }
 
-static void run(int fd)
+/* Returns whether the daemon has ended without tbg_repair_stop(). */
+static bool run(int fd)
 {
 	int value, err, fds[TBG_PASS_MAX];
 
 	while (tbg_pass_receive(fd, &value, sizeof(value), fds)) {
+		if (fds[0] < 0)
+			return false;
 		err = setsockopt(fds[0], IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
 		kept_clean(fds[0]);
-		if (!err && value == TCP_REPAIR_ON && kept_nr < KEPT_MAX) {
-			kept[kept_nr++] = fds[0];
+		if (!err && value == TCP_REPAIR_ON && kept_add(fds[0]))
 			fds[0] = -1;
-		}
 		/* close before answering: then the daemon's own close() releases the socket */
 		for (int i = 0; i < TBG_PASS_MAX; i++)
 			if (fds[i] >= 0)
 				close(fds[i]);
 		if (!tbg_pass_send(fd, &err, sizeof(err), NULL, 0))
-			return;
+			break;
 	}
+	return true;
 }
 
 static void child_main(const struct tbg_identity *id, int fd)
@@ -106,8 +183,10 @@ static void child_main(const struct tbg_identity *id, int fd)
 	tbg_pass_alone(fd);
 	if (tbg_privilege_repairer(id) || tbg_filter_load(TBG_FILTER_PROGRAM))
 		_exit(1);
-	run(fd);
-	kept_reset();
+	for (struct kept *k = kept; k < kept + KEPT_MAX; k++)
+		k->fd = -1;
+	if (run(fd))
+		kept_reset();
 	_exit(0);
 }
 
@@ -154,10 +233,14 @@ enum tbg_repaired tbg_repair_set(int fd, bool on)
 
 void tbg_repair_stop(void)
 {
+	int end = 0;
+
 	if (pid <= 0)
 		return;
-	if (ours >= 0)
+	if (ours >= 0) {
+		tbg_pass_send(ours, &end, sizeof(end), NULL, 0);
 		close(ours);
+	}
 	ours = -1;
 	waitpid(pid, NULL, 0);
 	pid = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Closes sockets without a packet, in repair mode (TCP_REPAIR). This needs
- * CAP_NET_ADMIN, which no worker has: a separate process keeps that capability and no
- * other. It only changes the mode of sockets that it is sent, and ends with the daemon. If that
- * is killed, it resets those that are in repair mode and still connected.
+ * CAP_NET_ADMIN, which no worker has: a separate process keeps that capability. It only changes
+ * the mode of sockets that it is sent, and ends with the daemon. If that is killed, it resets the
+ * connections that were being given back, for which it keeps CAP_NET_BIND_SERVICE, too.
  */
 #ifndef TBG_USERD_OS_REPAIR_H
 #define TBG_USERD_OS_REPAIR_H

@@ -207,30 +207,69 @@ def t_segment_while_the_socket_is_being_closed_is_repeated():
     assert late()["given"] == given + 1
 
 
-def t_daemon_that_is_killed_while_it_gives_a_connection_back_resets_it():
-    """The kernel closes such a socket without a packet, and has acknowledged the request."""
+@contextlib.contextmanager
+def to_be_killed(family):
+    """A daemon of its own at port 80, and a connection that its next request gives back."""
     with net.Net() as other:
         with other.server.inside():
             killed = daemon.Daemon("--wire", "tbg0", "--give-back", "1", "--workers", "1",
-                                   listen=f"0.0.0.0:{PORT}")
+                                   listen=("0.0.0.0:80", "[::]:80"))
             killed.write("hit", HIT)
             killed.write("large", LARGE)
             killed.start()
+        link = other.links[0]
         try:
-            with talk.Connection(other.client.connect((other.links[0].server4, PORT))) as c:
+            with talk.Connection(other.client.connect(
+                    (link.server4 if family == 4 else link.server6, 80))) as c:
                 net.until(lambda: c.get("/hit").tier == "wire", "never published")
                 assert c.get("/large").body == LARGE
-                with ptrace.stopped_at(killed.pid, ptrace.CONNECT,
-                                       lambda: c.send(talk.request("/hit"))):
-                    c.acked()
-                    killed.process.kill()
-                killed.process.wait()
-                try:
-                    raise AssertionError(f"not reset: {c.s.recv(100)}")
-                except ConnectionResetError:
-                    pass
+                yield killed, c
         finally:
             killed.kill()
+
+
+def is_reset(c):
+    try:
+        raise AssertionError(f"not reset: {c.s.recv(100)}")
+    except ConnectionResetError:
+        pass
+
+
+def t_daemon_that_is_killed_while_it_gives_a_connection_back_resets_it():
+    """The kernel closes such a socket without a packet, and has acknowledged the request."""
+    with to_be_killed(4) as (killed, c):
+        with ptrace.stopped_at(killed.pid, ptrace.CONNECT, lambda: c.send(talk.request("/hit"))):
+            c.acked()
+            killed.process.kill()
+        killed.process.wait()
+        is_reset(c)
+
+
+def t_daemon_that_is_killed_before_the_answer_of_a_give_back_resets_the_connection():
+    """Its socket is closed already: the reset needs another one, at the same port."""
+    for family in (4, 6):
+        with to_be_killed(family) as (killed, c):
+            with ptrace.stopped_at(killed.pid, ptrace.CONNECT,
+                                   lambda c=c: c.send(talk.request("/hit"))) as disconnect:
+                c.acked()       # or the client would send it again
+                disconnect()
+                killed.process.kill()
+            killed.process.wait()
+            is_reset(c)
+
+
+def t_daemon_that_is_killed_after_a_give_back_resets_nobody_for_it():
+    """The client has the answer; the numbers that a reset would have are below its window."""
+    with to_be_killed(4) as (killed, c):
+        assert c.get("/hit").tier == "wire"
+        killed.process.kill()
+        killed.process.wait()
+        time.sleep(0.3)         # nothing happens
+        c.s.setblocking(False)
+        try:
+            raise AssertionError(f"ended: {c.s.recv(100)}")
+        except BlockingIOError:
+            pass
 
 
 def t_what_is_too_long_for_wire_is_not_given_back():
