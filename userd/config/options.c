@@ -583,7 +583,7 @@ int tbg_options_listen_lists(struct tbg_options *o)
 			return -ENOMEM;
 		nr = 0;
 		for (unsigned int i = 0; i < o->listen_rules_nr; i++)
-			if (listener_of(o, &o->listen_rule[i].at) == l)
+			if (!memcmp(&o->listen[l], &o->listen_rule[i].at, sizeof(o->listen[l])))
 				rule[nr++] = o->listen_rule[i].rule;
 		free(o->listen_clients[l].rule);
 		tbg_client_list_make(&o->listen_clients[l], rule, nr);

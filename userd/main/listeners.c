@@ -84,18 +84,36 @@ static int socket_alone(const struct sockaddr_storage *a)
 	return fd;
 }
 
-/* The socket with this address from the service manager; -1: none. */
-static int socket_given(const struct sockaddr_storage *a)
+/* How many of the first nr addresses of `listen` are this one. */
+static unsigned int listens_of(const struct tbg_options *o, unsigned int nr,
+			       const struct sockaddr_storage *a)
 {
+	unsigned int ret = 0;
+
+	for (unsigned int i = 0; i < nr; i++)
+		ret += same_address(&o->listen[i], a);
+	return ret;
+}
+
+/*
+ * The socket with this address from the service manager, which may have several (ReusePort): that
+ * behind so many others of the same address; -1: none. *ret_nr: how many have it.
+ */
+static int socket_given(const struct sockaddr_storage *a, unsigned int behind,
+			unsigned int *ret_nr)
+{
+	int ret = -1;
+
+	*ret_nr = 0;
 	for (unsigned int i = 0; i < tbg_service_sockets(); i++) {
 		struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
 		socklen_t len = sizeof(at);
 
 		if (!getsockname(TBG_SERVICE_FDS + i, (struct sockaddr *)&at, &len) &&
-		    same_address(a, &at))
-			return TBG_SERVICE_FDS + i;
+		    same_address(a, &at) && (*ret_nr)++ == behind)
+			ret = TBG_SERVICE_FDS + i;
 	}
-	return -1;
+	return ret;
 }
 
 /* All workers accept from one socket of the service manager, which outlives the daemon. */
@@ -128,7 +146,7 @@ static void sockets_add(struct tbg_server *s)
 		struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
 		socklen_t len = sizeof(at);
 		char host[INET6_ADDRSTRLEN];
-		bool known = false;
+		unsigned int known, all;
 
 		if (getsockname(TBG_SERVICE_FDS + i, (struct sockaddr *)&at, &len) ||
 		    getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), NULL, 0,
@@ -137,9 +155,8 @@ static void sockets_add(struct tbg_server *s)
 			tbg_warn("toboggand: socket %u of the service manager: not TCP; left alone", i);
 			continue;
 		}
-		for (unsigned int j = 0; j < o->listen_nr; j++)
-			known |= same_address(&o->listen[j], &at);
-		if (known || o->listen_nr == TBG_LISTENER_MAX)
+		known = listens_of(o, o->listen_nr, &at);
+		if (socket_given(&at, known, &all) < 0 || o->listen_nr == TBG_LISTENER_MAX)
 			continue;
 		snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]),
 			 at.ss_family == AF_INET6 ? "[%s]:0" : "%s:0", host);
@@ -156,7 +173,8 @@ static int listener_open(struct tbg_server *s, unsigned int nr)
 {
 	struct sockaddr_storage *a = &s->opt.listen[nr];
 	socklen_t len = sizeof(*a);
-	int fd = socket_given(a);
+	unsigned int given;
+	int fd = socket_given(a, listens_of(&s->opt, nr, a), &given);
 
 	if (fd >= 0)
 		return listener_share(s, nr, fd);
@@ -226,11 +244,14 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 	for (unsigned int i = 0; i < s->workers_nr; i++)
 		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++) {
 			int fd = s->workers[i].listeners[j].fd;
+			unsigned int nr = s->workers_nr;
 
 			/* only the daemon has its list: kernel tiers must not answer on it */
 			if (s->opt.listen_clients[j].nr)
 				continue;
-			err = err ?: (wire ? tbg_wire_listen(wire, fd, s->workers_nr) :
+			if (s->workers[i].listeners[j].given)
+				socket_given(&s->opt.listen[j], 0, &nr);
+			err = err ?: (wire ? tbg_wire_listen(wire, fd, nr) :
 					     tbg_sock_listen(sock, fd));
 		}
 	if (err)

@@ -84,15 +84,16 @@ def t_the_watchdog_is_fed():
                 raise AssertionError("fed a watchdog that is another's")
 
 
-def started_with(given, *options):
-    """A daemon to which the manager gives a socket."""
+def started_with(given, *options, more=()):
+    """A daemon to which the manager gives a socket, and more."""
     def give():
-        os.dup2(given.fileno(), 3)
-        os.set_inheritable(3, True)
+        for at, s in enumerate((given, *more), 3):
+            os.dup2(s.fileno(), at)
+            os.set_inheritable(at, True)
 
     d = daemon.Daemon(*options, "--workers", "2", listen=())
     d.write("a.txt", b"given")
-    words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"', "sh", *d.command()]
+    words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=$0 exec "$@"', str(1 + len(more)), *d.command()]
     d.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True,
                                  stdin=subprocess.DEVNULL,
                                  preexec_fn=give, close_fds=False)
@@ -129,9 +130,9 @@ def t_sockets_that_are_given_outlive_the_daemon():
             d.stop()
 
 
-def late_wire(given):
-    """A daemon with a socket of the manager's, on which wire makes connections; or a Skip."""
-    d = started_with(given, "--wire", "lo", "--late-sockets", "auto")
+def late_wire(given, more=()):
+    """A daemon with sockets of the manager's, on which wire makes connections; or a Skip."""
+    d = started_with(given, "--wire", "lo", "--late-sockets", "auto", more=more)
     try:
         status = talk.ask(d, "status")
         if not status["tiers"]["wire"]["on"]:
@@ -185,6 +186,40 @@ def t_of_two_daemons_with_one_socket_the_other_serves_when_one_is_killed():
             finally:
                 codes = [d.stop() for d in ds]
             assert codes == [0], ds
+
+
+@contextlib.contextmanager
+def one_port(nr):
+    """Sockets of that many units of the manager, all of one port (ReusePort)."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(socket.create_server(("127.0.0.1", 0), reuse_port=True))
+        yield [first] + [stack.enter_context(socket.create_server(first.getsockname(),
+                                                                  reuse_port=True))
+                         for _ in range(nr - 1)]
+
+
+def t_sockets_of_one_port_are_all_served():
+    """The kernel gives each a part of the connections."""
+    with one_port(3) as given:
+        d = started_with(given[0], *daemon.USER, more=given[1:])
+        try:
+            for _ in range(40):
+                assert get(given[0].getsockname()) == (200, b"given")
+        finally:
+            d.process.stderr.close()
+            d.stop()
+
+
+def t_wire_makes_connections_of_sockets_of_one_port():
+    with one_port(3) as given:
+        d = late_wire(given[0], given[1:])
+        try:
+            for _ in range(20):
+                tier(given[0].getsockname())
+            assert tier(given[0].getsockname()) == "wire"
+            assert not talk.ask(d, "status")["tiers"]["wire"].get("note")
+        finally:
+            d.stop()
 
 
 def t_sockets_that_are_given_are_not_translated():
