@@ -67,7 +67,8 @@
 	X(UNREAD,	"more bytes than the daemon can read; connection reset") \
 	X(DENIED,	"client that a list denies") \
 	X(LISTED,	"place with a list of clients of its own, which the daemon asks") \
-	X(LIMITED,	"client beyond its limit of requests")
+	X(LIMITED,	"client beyond its limit of requests") \
+	X(SHARED,	"connection to a port at which another process listens, too; left to the kernel")
 
 enum tbg_why {
 #define X(name, text) TBG_WHY_##name,

@@ -167,12 +167,10 @@ struct sock___shared {
 	struct sock_reuseport___wire *sk_reuseport_cb;
 } __attribute__((preserve_access_index));
 
-/*
- * Returns whether sk, a listener or a request socket, belongs to a listener of this daemon. Not
- * if another process shares its port: whichever listener is assigned, the kernel chooses once more
- * among all of them (inet_steal_sock).
- */
-static __always_inline bool tbg_is_ours(struct bpf_sock *sk)
+/* Whose listener is it? SHARED: this daemon's, and another process listens at the port, too. */
+enum tbg_owner { TBG_OWNER_OTHER, TBG_OWNER_SHARED, TBG_OWNER_US };
+
+static __always_inline enum tbg_owner tbg_owner_of(struct bpf_sock *sk)
 {
 	struct sock___shared *b;
 	__u32 *nr;
@@ -180,8 +178,20 @@ static __always_inline bool tbg_is_ours(struct bpf_sock *sk)
 	sk = bpf_get_listener_sock(sk);
 	nr = sk ? bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0) : NULL;
 	b = nr ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
+	if (!b)
+		return TBG_OWNER_OTHER;
 	/* read without a helper; 0 if it shares nothing */
-	return b && b->sk_reuseport_cb->num_socks <= *nr;
+	return b->sk_reuseport_cb->num_socks <= *nr ? TBG_OWNER_US : TBG_OWNER_SHARED;
+}
+
+/*
+ * Returns whether sk, a listener or a request socket, belongs to a listener of this daemon. Not
+ * if another process shares its port: whichever listener is assigned, the kernel chooses once more
+ * among all of them (inet_steal_sock).
+ */
+static __always_inline bool tbg_is_ours(struct bpf_sock *sk)
+{
+	return tbg_owner_of(sk) == TBG_OWNER_US;
 }
 
 /*

@@ -20,11 +20,28 @@
 
 /*
  * What socket the kernel has for a segment of an unknown connection. LISTENER: one of this
- * daemon; HALF: a request socket of one; WHOLE: an established one of anybody.
+ * daemon; HALF: a request socket of one; SHARED: either, at a port of other processes, too;
+ * WHOLE: an established one of anybody.
  */
 enum tbg_found {
-	TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_WHOLE, TBG_FOUND_OTHER
+	TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_SHARED, TBG_FOUND_WHOLE,
+	TBG_FOUND_OTHER
 };
+
+/* Of a listener or a request socket. */
+static __always_inline enum tbg_found tbg_found_of(struct bpf_sock *sk)
+{
+	enum tbg_found ret = sk->state == BPF_TCP_LISTEN ? TBG_FOUND_LISTENER : TBG_FOUND_HALF;
+
+	switch (tbg_owner_of(sk)) {
+	case TBG_OWNER_US:
+		return ret;
+	case TBG_OWNER_SHARED:
+		return TBG_FOUND_SHARED;
+	default:
+		return TBG_FOUND_OTHER;
+	}
+}
 
 __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_pkt *p,
 					struct tbg_agreed *a)
@@ -38,11 +55,9 @@ __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_
 	if (!sk)
 		return TBG_FOUND_NONE;
 	/* another daemon's may have the port, and wire's connections there have no socket */
-	if (sk->state == BPF_TCP_LISTEN && tbg_is_ours(sk))
-		ret = TBG_FOUND_LISTENER;
-	else if (sk->state == BPF_TCP_NEW_SYN_RECV && !p->payload_len &&
-		 tbg_request_read(sk, p, a) && tbg_is_ours(sk))
-		ret = TBG_FOUND_HALF;
+	if (sk->state == BPF_TCP_LISTEN ||
+	    (sk->state == BPF_TCP_NEW_SYN_RECV && !p->payload_len && tbg_request_read(sk, p, a)))
+		ret = tbg_found_of(sk);
 	else if (sk->state == BPF_TCP_ESTABLISHED)
 		ret = TBG_FOUND_WHOLE;
 	bpf_sk_release(sk);
@@ -95,6 +110,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
 		break;
+	case TBG_FOUND_SHARED:
+		return TBG_WHY_SHARED;
 	case TBG_FOUND_WHOLE:
 		tbg_known_add(skb, p, key);
 		return TBG_WHY_NO_FLOW;

@@ -204,6 +204,8 @@ static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 	}
 	if (cookies_taken() > u->cookies)
 		snprintf(ret, len, "SYN cookies, and connections made from them cannot be followed: tcp_syncookies is 2, or SYNs come too fast");
+	else if (st->why[TBG_WHY_SHARED])
+		snprintf(ret, len, "another process listens at their port, too (SO_REUSEPORT), and the kernel chooses who gets a connection");
 	else if (st->why[TBG_WHY_TRACKED])
 		snprintf(ret, len, "conntrack sees segments before wire does (br_netfilter)");
 	else if (st->why[TBG_WHY_IFACE])

@@ -4,6 +4,7 @@
 import contextlib
 import http.client
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -218,6 +219,26 @@ def t_wire_makes_connections_of_sockets_of_one_port():
                 tier(given[0].getsockname())
             assert tier(given[0].getsockname()) == "wire"
             assert not talk.ask(d, "status")["tiers"]["wire"].get("note")
+        finally:
+            d.stop()
+
+
+def t_port_of_another_process_too_is_the_kernel_s_and_that_is_shown():
+    """Whom the kernel chooses for a miss need not be the one whose wire answered before."""
+    with one_port(1) as (given,), contextlib.ExitStack() as stack:
+        d = late_wire(given)
+        try:
+            stack.enter_context(socket.create_server(given.getsockname(), reuse_port=True))
+            before, mine = talk.counts(d), 0
+            while mine < 5 or talk.counts(d)["SHARED"] < 5:
+                with socket.create_connection(given.getsockname()) as c:
+                    c.sendall(b"GET /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                    mine += bool(select.select([c], [], [], 0.2)[0])
+            after = talk.counts(d)
+            assert after["SYN_ACK"] == before["SYN_ACK"], (before, after)
+            assert after["BORN"] == before["BORN"], (before, after)
+            for text in (talk.text(d, "status"), talk.text(d, "why", "/a.txt")):
+                assert "another process listens at their port, too" in text, text
         finally:
             d.stop()
 
