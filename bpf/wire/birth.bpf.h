@@ -154,6 +154,7 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		tbg_crowd_leave(key);
 	if (err)
 		return err == -17 ? TBG_WHY_RACE : TBG_WHY_NO_FLOW;	/* EEXIST */
+	tbg_tcb_taken(1);
 	tbg_stat(births);
 	return 0;
 }

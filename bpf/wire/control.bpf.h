@@ -58,14 +58,15 @@ static __always_inline int tbg_on_rst(struct __sk_buff *skb, struct tbg_scratch 
 /*
  * The client's FIN, in order. It is answered with ours at once: nothing is left to
  * send, except perhaps repeats of the last reply, which go on. The entry stays until
- * our FIN is acknowledged, or for the time of TIME_WAIT.
+ * our FIN is acknowledged, or for the time of TIME_WAIT if there is room.
  */
 static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch *s,
 				      const struct tbg_tcb_key *key, struct tbg_tcb *f)
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 now_ms = s->now_ms, seq, ack, sent, flags = 0;
-	bool left, owed;
+	bool left, owed, waits = false;
+	int act;
 
 	bpf_spin_lock(&f->lock);
 	sent = tbg_tcb_next(f);
@@ -76,6 +77,7 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 	} else if (p->seq == f->rcv_nxt && f->state == TBG_TCB_FIN_WAIT) {
 		f->rcv_nxt++;
 		f->state = TBG_TCB_TIME_WAIT;
+		waits = true;
 	}
 	/* this may acknowledge our own FIN too, if that was sent before */
 	if ((__s32)(p->ack - f->acked) > 0 && (__s32)(p->ack - sent) <= 0)
@@ -99,7 +101,11 @@ static __always_inline int tbg_on_fin(struct __sk_buff *skb, struct tbg_scratch 
 	if (owed)
 		tbg_due(key);
 	tbg_count(TBG_WHY_FIN);
-	return tbg_bare_send(skb, s, f, seq, ack, flags);
+	act = tbg_bare_send(skb, s, f, seq, ack, flags);
+	/* without our FIN's acknowledgement it has to be repeated */
+	if (waits && !flags && !owed && !tbg_tcb_keeps())
+		tbg_tcb_forget(key, f);
+	return act;
 }
 
 /*

@@ -104,7 +104,8 @@ static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key, struct
 	}
 	if (left)
 		tbg_crowd_leave(key);
-	bpf_map_delete_elem(&tbg_tcbs, key);
+	if (!bpf_map_delete_elem(&tbg_tcbs, key))
+		tbg_tcb_taken(-1);
 }
 
 /*

@@ -119,7 +119,12 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		return TBG_WHY_NO_FLOW;
 	}
 	tbg_way_take(skb, p, &a, out);
-	return tbg_tcb_begin(skb, p, key, &a);
+	why = tbg_tcb_begin(skb, p, key, &a);
+	/*
+	 * No room. The kernel, which has not seen the SYN, would reset the client. Dropped, the
+	 * client's request comes again, and the daemon may have made room.
+	 */
+	return why == TBG_WHY_NO_FLOW && !*taken ? TBG_WHY_DROPPED : why;
 }
 
 /*

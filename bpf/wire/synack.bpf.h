@@ -209,7 +209,7 @@ __attribute__((noinline)) int tbg_synack_fill(struct __sk_buff *skb, struct tbg_
 	struct tbg_pkt *p;
 	__u16 kind, mss;
 
-	if (!s || !key || !knob)
+	if (!s || !key || !knob )
 		return false;
 	a = &s->synack;
 	r = &s->reply;
@@ -230,7 +230,7 @@ __attribute__((noinline)) int tbg_synack_fill(struct __sk_buff *skb, struct tbg_
 	    mss < (p->v6 ? TBG_MSS_V6_LEAST : TBG_MSS_LEAST))
 		return false;
 	kind = tbg_syn_kind(s);
-	if (tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer))
+	if (!tbg_tcb_fits() || tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer))
 		return false;
 	out = tbg_way_fits(skb, p);
 	if (!out || !tbg_syn_is_free(skb, p))

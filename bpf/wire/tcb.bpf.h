@@ -21,6 +21,14 @@ struct {
 	__type(value, struct tbg_tcb);
 } tbg_tcbs SEC(".maps");
 
+/* See the struct. Writers: BPF and the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tbg_tcb_room);
+} tbg_tcb_rooms SEC(".maps");
+
 /*
  * What the kernel's listeners offer in their SYN-ACKs. Writer: BPF. LRU: what is
  * evicted is learned again.
@@ -132,6 +140,40 @@ static __always_inline void tbg_tcb_key_of(struct tbg_frame *frame,
 		vrf = bpf_map_lookup_elem(&tbg_vrfs, &ifindex);
 	ret->flow = p->key;
 	ret->vrf = vrf ? *vrf : 0;
+}
+
+static __always_inline struct tbg_tcb_room *tbg_tcb_room_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&tbg_tcb_rooms, &zero);
+}
+
+static __always_inline void tbg_tcb_taken(__s32 more)
+{
+	struct tbg_tcb_room *room = tbg_tcb_room_get();
+
+	if (room)
+		__sync_fetch_and_add(&room->taken, more);
+}
+
+/* Returns whether the table has room for what begins with a SYN. */
+static __always_inline bool tbg_tcb_fits(void)
+{
+	struct tbg_tcb_room *room = tbg_tcb_room_get();
+
+	return room && (!room->most || room->taken < room->most);
+}
+
+/* Returns whether the table keeps one more connection that has ended, and counts it. */
+static __always_inline bool tbg_tcb_keeps(void)
+{
+	struct tbg_tcb_room *room = tbg_tcb_room_get();
+
+	if (!room || (room->closed_most && room->closed >= room->closed_most))
+		return false;
+	__sync_fetch_and_add(&room->closed, 1);
+	return true;
 }
 
 /* Returns whether some of what was sent is not acknowledged. Under the lock. */

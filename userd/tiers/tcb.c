@@ -23,6 +23,7 @@
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
 #define TBG_DUES_BATCH 256
 #define SILENT_MS 1000		/* the first retransmission timeout of RFC 6298 */
+#define CROWDED_S 1		/* TIME_WAIT, where room is short */
 #define REFUSALS_MOST 7		/* so that at most 127 requests pass between attempts */
 /*
  * Hits that pay for a give-back and the next hand-over: both take some 146,000
@@ -31,14 +32,28 @@
 #define GIVE_PAYS	12
 #define UNPAID_MOST	5
 
+/* Passes the room to BPF. */
+static void room_set(const struct tbg_tcbs *t, unsigned int closed_nr)
+{
+	struct tbg_tcb_room room = {
+		.taken = t->nr, .most = t->conns / 8 * 7,
+		.closed = closed_nr, .closed_most = t->conns / 2,
+	};
+	const uint32_t zero = 0;
+
+	if (t->conns)
+		bpf_map_update_elem(t->room_fd, &zero, &room, BPF_ANY);
+}
+
 int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, int push_fd)
 {
 	*t = (struct tbg_tcbs){
 		.tcbs_fd = tcbs_fd, .dues_fd = dues_fd, .stuck_fd = stuck_fd,
 		.push_fd = push_fd, .crowds_fd = t->crowds_fd,
-		.holders_fd = t->holders_fd,
+		.holders_fd = t->holders_fd, .room_fd = t->room_fd, .conns = t->conns,
 		.idle_ms = 60000, .header_ms = 60000,
 	};
+	room_set(t, 0);
 	return 0;
 }
 
@@ -381,8 +396,8 @@ void tbg_tcbs_read(const struct tbg_tcbs *t,
 struct sweep {
 	struct tbg_tcbs *t;
 	uint32_t now_ms;
-	bool drain;
-	unsigned int nr, open_nr;
+	bool drain, crowded;
+	unsigned int nr, open_nr, closed_nr;
 };
 
 /* Milliseconds since its last segment; 0 if that has arrived after the sweep began. */
@@ -451,6 +466,10 @@ static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 		    tcb->acked == tcb->snd_nxt)
 			push(s->t, key, tcb, TBG_PUSH_FIN);
 		break;
+	case TBG_TCB_TIME_WAIT:
+		if (s->crowded)
+			keep_s = CROWDED_S;
+		break;
 	case TBG_TCB_HANDED:
 		keep_s = TBG_TCB_HANDED_S;
 		break;
@@ -461,17 +480,29 @@ static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 	}
 	s->open_nr += (tcb->state == TBG_TCB_FIN_WAIT || tcb->state == TBG_TCB_LAST_ACK) &&
 		      !(s->drain && is_left(tcb, age_ms));
+	s->closed_nr += tcb->state == TBG_TCB_TIME_WAIT;
 	s->nr++;
 	return true;
+}
+
+bool tbg_tcbs_crowded(const struct tbg_tcbs *t)
+{
+	struct tbg_tcb_room room = { 0 };
+	const uint32_t zero = 0;
+
+	return t->conns && !bpf_map_lookup_elem(t->room_fd, &zero, &room) &&
+	       room.taken > (int)(t->conns / 4 * 3);
 }
 
 void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain)
 {
 	struct sweep s = { .t = t, .now_ms = now_ns / 1000000, .drain = drain };
 
+	s.crowded = tbg_tcbs_crowded(t);
 	tbg_tcbs_read(t, sweep_one, &s);
 	t->nr = s.nr;
 	t->open_nr = s.open_nr;
+	room_set(t, s.closed_nr);
 }
 
 static bool reset_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)

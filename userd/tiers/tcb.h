@@ -27,6 +27,8 @@ struct tbg_tcbs {
 	int tcbs_fd, dues_fd, stuck_fd;
 	int push_fd;		/* the program tbg_push */
 	int crowds_fd, holders_fd;
+	int room_fd;		/* of struct tbg_tcb_room */
+	unsigned int conns;	/* room for connections; 0: not limited here */
 	unsigned int crowd_most, crowd_bits;	/* limit and prefix length of clients */
 	_Atomic uint32_t vrfs;	/* 1: some interface is in a VRF */
 	unsigned int idle_ms, header_ms;
@@ -79,8 +81,12 @@ unsigned int tbg_tcbs_stuck(const struct tbg_tcbs *t, struct tbg_tcb_key *ret, u
 /* Retransmits overdue replies; called several times a second by one thread. */
 void tbg_tcbs_again(struct tbg_tcbs *t, uint64_t now_ns);
 
+/* Whether more than three quarters of the room are taken. */
+bool tbg_tcbs_crowded(const struct tbg_tcbs *t);
+
 /*
- * Closes idle connections, retransmits FINs, deletes ended connections. drain:
+ * Closes idle connections, retransmits FINs, deletes ended connections: after a minute, or
+ * after a second where tbg_tcbs_crowded(). drain:
  * closes every open connection without a reply under way.
  */
 void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain);

@@ -213,6 +213,8 @@ static int flows_open(struct tbg_wire *w)
 	if (w->own) {
 		w->tcbs.holders_fd = bpf_map__fd(w->own->maps.tbg_holders);
 		w->tcbs.crowds_fd = bpf_map__fd(w->own->maps.tbg_crowds);
+		w->tcbs.room_fd = bpf_map__fd(w->own->maps.tbg_tcb_rooms);
+		w->tcbs.conns = w->plan.conns;
 		return tbg_tcbs_open(&w->tcbs, bpf_map__fd(w->own->maps.tbg_tcbs),
 				     bpf_map__fd(w->own->maps.tbg_dues),
 				     bpf_map__fd(w->own->maps.tbg_stuck),
@@ -560,6 +562,8 @@ static void stuck_help(struct tbg_wire *w, uint64_t now_ns)
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 {
 	tbg_guard_tick(&w->guard);
+	if (w->own && tbg_tcbs_crowded(&w->tcbs))
+		tbg_tcbs_sweep(&w->tcbs, now_ns, w->draining);
 	if (now_ns - w->swept_ns < tbg_timer_ns(TBG_TIMER_SWEEP))
 		return;
 	w->swept_ns = now_ns;

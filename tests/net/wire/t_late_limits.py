@@ -6,6 +6,7 @@ Whoever answers the SYN: what a client with sockets would be refused, it is refu
 """
 import contextlib
 import os
+import resource
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
@@ -15,6 +16,7 @@ import talk
 
 HIT = talk.content("hit", 600)
 MOST = 4
+CLOSED, OPEN = 2500, 2000       # a memory of 1 MiB has fewer places
 n = None
 ports = iter(range(8080, 8200))
 
@@ -127,6 +129,31 @@ def t_connections_that_end_in_whatever_way_make_room():
                     else:
                         c.close()
                 net.until(lambda: not open_of(d), "they stay open")
+
+
+def t_connections_that_wire_closed_leave_room_for_others():
+    """More of them in a minute than the table of connections has room for."""
+    for births in ("wire", "kernel"):
+        with serving("--births", births, "--memory", "1M") as (d, connect):
+            for nr in range(CLOSED):
+                with connect() as c:
+                    c.send(talk.request("/hit", "Connection: close"))
+                    assert c.response().status == 200, (births, nr)
+                    assert c.ended()
+
+
+def t_more_open_connections_than_there_is_room_for_are_answered():
+    """Those beyond are the kernel's, which then answers SYNs."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, 4096), max(hard, 4096)))
+    for births in ("wire", "kernel"):
+        with serving("--births", births, "--memory", "1M", "--header-timeout", "3600s",
+                     "--idle-timeout", "3600s") as (d, connect), contextlib.ExitStack() as held:
+            opened = [held.enter_context(connect()) for _ in range(OPEN)]
+            for nr, c in enumerate(opened):
+                assert c.get("/hit").body == HIT, (births, nr)
+            of_wire = sum(not x["socket"] for x in open_of(d))
+            assert 0 < of_wire < OPEN, (births, of_wire)
 
 
 def t_a_list_ends_hits_of_connections_without_a_socket():
