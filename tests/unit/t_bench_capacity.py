@@ -39,6 +39,17 @@ def t_where_wire_pays_follows_from_the_rates():
     assert capacity.pays_up_to([(1024, 1e5, 2e5), (4096, 1e5, 2e5)]) == "none of these"
 
 
+def t_the_conclusion_is_a_sentence():
+    assert capacity.conclusion("28 %", "11.7 KiB") == \
+        "wire pays from 28 % hits on, and up to 11.7 KiB, on this machine"
+    assert capacity.conclusion(None, "all that it answers") == \
+        "wire pays up to all that it answers, on this machine"
+    assert capacity.conclusion(capacity.pays_from(1e5, 9e4, 1.2e5), "2.0 KiB") == \
+        "wire never pays: a hit costs as much as an answer of the daemon, on this machine"
+    assert capacity.conclusion("28 %", capacity.NO_SIZE) == \
+        "wire pays at none of these sizes, on this machine"
+
+
 def t_capacity_has_no_figure_where_something_else_is_the_limit():
     exp = capacity.Capacity(options("capacity"))
     full = {"server_share": 0.99, "client_share": 0.4, "others_share": 0.0, "stolen": 0.0,
@@ -156,6 +167,32 @@ def t_a_wire_tier_that_was_asked_for_by_name_has_its_distance_from_the_floor():
                            "floor": (1e6, bottleneck.SERVER)})
     exp.derive(entry)
     assert "takes 2.00 times as long" in entry["last_lines"][-1], entry["last_lines"]
+
+
+def t_the_floor_is_beside_hits_on_lasting_connections_only():
+    for words, beside in (((), True), (("--http-1.0",), False), (("--misses", "20"), False),
+                          (("--requests-per-connection", "5"), False)):
+        exp = capacity.Capacity(options("capacity", "--rows", "1k,304", *words))
+        run = types.SimpleNamespace(opts=types.SimpleNamespace(servers=["toboggan"], asked=True),
+                                    lab=types.SimpleNamespace())
+        assert (capacity.FLOOR in [name for name, _ in exp.sides(run)]) == beside, words
+
+
+def t_where_misses_are_among_the_requests_no_row_shows_a_hit():
+    exp = capacity.Capacity(options("capacity", "--rows", "1k", "--misses", "20"))
+    entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER), "floor": (1e6, bottleneck.SERVER)})
+    assert exp.derive(entry) == {} and not entry["last_lines"], entry["last_lines"]
+
+
+def t_conclusions_from_figures_that_were_disturbed_are_marked():
+    exp = capacity.Capacity(options("capacity", "--rows", "1k", "--busy-machine"))
+    entry = of_rates(exp, {"toboggan": (5e5, bottleneck.SERVER), "floor": (1e6, bottleneck.SERVER)})
+    exp.derive(entry)
+    assert "do not quote" not in entry["last_lines"][-1], entry["last_lines"]
+    for row in entry["summary"]:
+        row["disturbed"] = row["valid"]
+    exp.derive(entry)
+    assert "do not quote" in entry["last_lines"][-1], entry["last_lines"]
 
 
 def t_ratios_are_to_another_kind_of_server_or_to_the_first():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import bottleneck
 import fileset as files
 import lists
+import terminal
 from option_types import field_line, not_negative, whole
 from engine import Check
 from experiment import Experiment, Point, make
@@ -44,6 +45,7 @@ MISSES = 4096               # files, nearly none of which is cached
 MISS_PATH = "/%31k.jpg"     # SMALL, with a path that only the daemon decodes
 WIRE, USER = "toboggan", "toboggan-user"
 KIB = 1024
+NO_SIZE = "none of these"   # up to which wire pays
 # 14 KiB include the head: wire answers what fits into ten segments.
 ROWS = (
     # name, label, path, bytes of the body, requests a connection, more attributes
@@ -143,13 +145,13 @@ class FullCore(Experiment):
                for name in self.names(run.opts)]
         ret += [(name, lambda name=name, options=options, **kw: Toboggan(
             run.lab, name, options=options, **kw)) for name, options in self.others]
-        if not self.opts.ipv6 and any(p.label == "1 KiB" for p in self.points):
+        if not self.opts.ipv6 and any(not self.unfit(p, FLOOR) for p in self.points):
             ret.append((FLOOR, lambda **_: Floor(run.lab, FLOOR)))
         return ret
 
     def unfit(self, point: Any, name: str) -> Any:
         if name == FLOOR:
-            return point.label != "1 KiB" or self.old or point.calls > 0
+            return point.label != "1 KiB" or self.old or point.calls > 0 or self.misses > 0
         kind = Toboggan if name.startswith("toboggan") else KINDS[name]
         if point.kind == "page":
             return not kind.can_compute
@@ -377,6 +379,9 @@ class Capacity(FullCore):
 
         ret, lines = {}, []
         wired = next((name for name in (WIRE, f"{WIRE}-wire") if name in entry["servers"]), WIRE)
+        if self.misses:         # then no row shows what a hit costs
+            entry["last_lines"] = lines
+            return {}
         share = pays_from(rate("1 KiB", wired), rate("1 KiB, passed up", wired),
                           rate("1 KiB", USER))
         if share:
@@ -387,9 +392,7 @@ class Capacity(FullCore):
         if up_to:
             ret["and up to this size"] = {wired: up_to}
         if share or up_to:
-            lines.append("wire pays" + f" from {share} hits on" * bool(share) +
-                         ", and" * bool(share and up_to) + f" up to {up_to}" * bool(up_to) +
-                         ", on this machine")
+            lines.append(conclusion(share, up_to))
         floor, wire = rate("1 KiB", FLOOR), rate("1 KiB", wired)
         if floor and wire:
             least = "at least " * any(row["server"] == FLOOR and
@@ -403,8 +406,20 @@ class Capacity(FullCore):
         elif FLOOR in entry["servers"]:
             lines.append("how far a hit is from the floor, a TC program that only answers, is not "
                          "known: " + ("the floor" if wire else "wire") + " has no figure")
+        if lines and any("~" in terminal.mark(row, "throughput") for row in entry["summary"]):
+            lines.append("other programs took a part of these CPUs: do not quote this")
         entry["last_lines"] = lines
         return ret
+
+
+def conclusion(share: str | None, up_to: str | None) -> str:
+    """Where wire pays, from what pays_from() and pays_up_to() have returned."""
+    if share and share.startswith("never"):
+        return f"wire {share.replace('never', 'never pays', 1)}, on this machine"
+    if up_to == NO_SIZE:
+        return "wire pays at none of these sizes, on this machine"
+    return "wire pays" + f" from {share} hits on" * bool(share) + \
+        ", and" * bool(share and up_to) + f" up to {up_to}" * bool(up_to) + ", on this machine"
 
 
 def fitting(wanted: int | None) -> int:
@@ -436,7 +451,7 @@ def pays_up_to(sizes: Any) -> str | None:
     if len(known) < 2:
         return None
     if known[0][1] <= 0:
-        return "none of these"
+        return NO_SIZE
     for (a, ya), (b, yb) in zip(known, known[1:]):
         if yb <= 0:
             return f"{(a + (b - a) * ya / (ya - yb)) / KIB:.1f} KiB"
