@@ -95,6 +95,7 @@ static void cost_show(const struct tbg_given *opt, const json_t *first)
 		then = since;
 		tbg_wire_cost(NULL, now, &then, &since, &cost);
 		cost.pass_ns = look.pass_ns;
+		cost.user_ns = look.user_ns;	/* since the start, it contains the start itself */
 		tbg_wire_pays(&cost);
 		if (tbg_wire_cost_text(&cost, text, sizeof(text)))
 			printf("\n%s\n", text);

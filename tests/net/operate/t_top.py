@@ -248,7 +248,8 @@ def t_what_wire_costs_is_shown_and_the_kernel_s_statistics_end():
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            cost = json.loads(top(d.control, "--json", "--interval", "0.5").stdout)["wire_cost"]
+            # long enough for a hundred requests to the daemon
+            cost = json.loads(top(d.control, "--json", "--interval", "2").stdout)["wire_cost"]
             said = subprocess.run([TOOL, "--control", d.control, "stats"], check=True,
                                   capture_output=True, text=True).stdout
         finally:
@@ -263,6 +264,18 @@ def t_what_wire_costs_is_shown_and_the_kernel_s_statistics_end():
                                          check=True,
                                          capture_output=True, text=True).stdout)["tiers"]["wire"]
         assert told["took_ns"] > 0 and told["program"] > 0, told
+
+
+def t_a_few_requests_do_not_show_what_one_costs_the_daemon():
+    """Its time is then that of its start, and of other work."""
+    with client.start_wire() as d, client.Client(d.address) as c:
+        d.write("a.txt", b"a" * 100)
+        c.hot("/a.txt", "wire")
+        said = subprocess.run([TOOL, "--control", d.control, "stats"], check=True,
+                              capture_output=True, text=True).stdout
+        assert "; a request to the daemon -\n" in said, said
+        cost = json.loads(top(d.control, "--json", "--interval", "0.5").stdout)["wire_cost"]
+        assert cost["user_ns"] is None, cost
 
 
 def t_in_a_pipe_a_snapshot_each_interval():
