@@ -229,6 +229,7 @@ def t_servers_stand_in_the_order_of_their_sums_in_per_cent_of_the_first():
     rows = curves.ranking({"slow": (2000.0, 30.0, 40.0), "fast": (1000.0, 60.0, 80.0),
                            "refused": (500.0, None, None)})
     assert [r[0] for r in rows[1:]] == ["fast", "slow", "refused"], rows
+    assert rows[0][-2] == "processor time a request", "its figures have units of their own"
     assert rows[1][1:] == ["80", "100 %", "60", "100 %", "1 µs", "100 %"], rows[1]
     assert rows[2][1:] == ["40", "50 %", "30", "50 %", "2 µs", "200 %"], rows[2]
     assert rows[3][1:] == ["", "", "", "", "500 ns", "50 %"], rows[3]

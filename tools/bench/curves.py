@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loads import Load
     from servers import Server
 
-NS, MIX, PAPERS = "ns of processor time a request", "Mbit/s of the mix", "Mbit/s, classes weighted"
+TIME, MIX, PAPERS = "processor time a request", "Mbit/s of the mix", "Mbit/s, classes weighted"
 
 
 class Weighted(Experiment):
@@ -92,7 +92,7 @@ def ranking(sums: Any) -> list[list[str]]:
     def share(value: Any, first: bool) -> str:
         return f"{digits(100 * value / first)} %" if value and first else ""
 
-    rows = [["SPECweb99-weighted", PAPERS, "of the first", MIX, "of the first", NS,
+    rows = [["SPECweb99-weighted", PAPERS, "of the first", MIX, "of the first", TIME,
              "of the first"]]
     for name in order:
         cost, mix, papers = sums[name]
