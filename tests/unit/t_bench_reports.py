@@ -227,6 +227,23 @@ def t_rates_have_the_diagonal():
     assert 'class="same"' not in plot.chart("t", "x", "/s", [500, 4000], lines, True)
 
 
+def t_the_diagonal_is_straight():
+    for xs in ([500, 4000], [100, 100000]):
+        lines = {"nginx": {x: (x, x, x) for x in xs}}
+        svg = plot.chart("t", "x", "/s", xs, lines, True, diagonal=True)
+        points = re.search('class="same" d="M([^"]*)"', svg).group(1).split("L")
+        (ax, ay), (bx, by), (cx, cy) = (map(float, points[i].split()) for i in (0, 50, -1))
+        assert len(points) == 101 and abs((ax + cx) / 2 - bx) < 1, points
+        assert abs((ay + cy) / 2 - by) < 1, points
+
+
+def t_a_value_in_ns_is_shown_in_a_unit_that_a_person_reads():
+    entry = {"servers": ["a", "b"], "derived": {"mix, ns of processor time": {"a": 161400.0},
+                                                "highest, requests a second": {"b": 4000}}}
+    assert list(terminal.derived(entry)) == ["mix, processor time: 161 µs (a)",
+                                             "highest, requests a second: 4000 (b)"]
+
+
 def t_the_terminal_has_the_table_and_the_reasons():
     rec = record()
     text = terminal.tables(rec)

@@ -115,7 +115,8 @@ def chart(title: str, x_label: str, unit: str, points: Any, lines: Any, x_log: b
         return None
     low = min([v[0] for v in values] + refused)
     high = max([v[2] for v in values] + refused)
-    y_log = low > 0 and high / low >= LOG_FROM
+    # the diagonal is straight if both axes are of one kind
+    y_log = low > 0 and (high / low >= LOG_FROM or (diagonal and x_log))
     y = Axis(low if y_log else 0, high * (1 if y_log else 1.05) or 1, HEIGHT - BOTTOM, TOP, y_log)
     x = Axis(min(points), max(points), LEFT + 8, WIDTH - RIGHT - 8, x_log)
     out = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" class="chart">'
