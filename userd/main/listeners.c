@@ -236,6 +236,49 @@ int tbg_listeners_listen(struct tbg_server *s)
 	return 0;
 }
 
+/*
+ * Returns whether the packets of its connections differ from those of an ordinary socket, by
+ * options that a unit may set (IPTTL=, IPTOS=, Mark=, Priority=) and others of that kind. Wire's
+ * packets would not have them.
+ */
+static bool has_options(int fd, sa_family_t family)
+{
+	static const struct { int level, name; } option[] = {
+		{ SOL_IP, IP_TTL }, { SOL_IP, IP_TOS }, { SOL_IP, IP_MTU_DISCOVER },
+		{ SOL_IPV6, IPV6_UNICAST_HOPS }, { SOL_IPV6, IPV6_TCLASS },
+		{ SOL_IPV6, IPV6_MTU_DISCOVER }, { SOL_SOCKET, SO_MARK },
+		{ SOL_SOCKET, SO_PRIORITY }, { SOL_TCP, TCP_MAXSEG },
+	};
+	int plain = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), a, b;
+	bool ret = false;
+
+	for (size_t i = 0; plain >= 0 && i < sizeof(option) / sizeof(*option); i++) {
+		socklen_t a_len = sizeof(a), b_len = sizeof(b);
+
+		/* IPv4's have none of IPv6 */
+		if (!getsockopt(fd, option[i].level, option[i].name, &a, &a_len) &&
+		    !getsockopt(plain, option[i].level, option[i].name, &b, &b_len))
+			ret |= a != b;
+	}
+	if (plain >= 0)
+		close(plain);
+	return ret;
+}
+
+/* Whether wire is to leave a listener of the worker w alone; logs why, once for all workers. */
+static bool is_left(const struct tbg_server *s, unsigned int w, unsigned int nr)
+{
+	const struct sockaddr_storage *a = &s->opt.listen[nr];
+
+	if (!s->workers[w].listeners[nr].given ||
+	    !has_options(s->workers[w].listeners[nr].fd, a->ss_family))
+		return false;
+	if (!w)
+		tbg_warn("toboggand: %s: left to the daemon, without wire: its socket has options for packets (IPTTL=, IPTOS=, Mark= or Priority= of the unit), which wire's would not have",
+			 s->opt.listen_text[nr]);
+	return true;
+}
+
 int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_sock *sock,
 		       char *ret_why, size_t len)
 {
@@ -251,6 +294,8 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 				continue;
 			if (s->workers[i].listeners[j].given)
 				socket_given(&s->opt.listen[j], 0, &nr);
+			if (wire && is_left(s, i, j))
+				continue;
 			err = err ?: (wire ? tbg_wire_listen(wire, fd, nr) :
 					     tbg_sock_listen(sock, fd));
 		}

@@ -243,6 +243,24 @@ def t_port_of_another_process_too_is_the_kernel_s_and_that_is_shown():
             d.stop()
 
 
+def t_sockets_whose_packets_have_options_are_left_to_the_daemon():
+    """Wire's would have neither the unit's TTL nor its type of service."""
+    for option, value in ((socket.IP_TTL, 33), (socket.IP_TOS, 0x20)):
+        with socket.create_server(("127.0.0.1", 0)) as given:
+            late_wire(given).stop()
+            given.setsockopt(socket.SOL_IP, option, value)
+            d = started_with(given, "--wire", "lo", "--late-sockets", "auto")
+            try:
+                assert any("its socket has options" in x for x in d.lines), d.lines
+                for _ in range(5):
+                    with socket.create_connection(given.getsockname(), WAIT_S) as c:
+                        c.sendall(talk.request("/a.txt"))
+                        assert b"detail=wire" not in c.recv(4096)
+                assert not talk.counts(d)["HIT_WIRE"] + talk.counts(d)["SYN_ACK"]
+            finally:
+                d.stop()
+
+
 def t_sockets_that_are_given_are_not_translated():
     """The guard cannot see their connections: these belong to the manager's cgroup."""
     with socket.create_server(("127.0.0.1", 0)) as given:
