@@ -139,7 +139,7 @@ struct tbg_crowd_key {
  * The room in the table of connections. Beyond `most` the kernel answers SYNs, whose
  * connections need no place. Those that wire closed first stay for a minute, as in TIME_WAIT;
  * beyond `closed_most` of them, one is removed when it has ended, as the kernel does with
- * net.ipv4.tcp_max_tw_buckets. The daemon's sweep sets the true numbers.
+ * net.ipv4.tcp_max_tw_buckets. The daemon's sweep corrects the numbers.
  */
 struct tbg_tcb_room {
 	__s32 taken, most;	/* most, closed_most: 0: no limit */

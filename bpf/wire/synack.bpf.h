@@ -209,7 +209,7 @@ __attribute__((noinline)) int tbg_synack_fill(struct __sk_buff *skb, struct tbg_
 	struct tbg_pkt *p;
 	__u16 kind, mss;
 
-	if (!s || !key || !knob )
+	if (!s || !key || !knob)
 		return false;
 	a = &s->synack;
 	r = &s->reply;

@@ -12,7 +12,7 @@
 /*
  * Addresses, ports, VRF -> connection. Writers: BPF; the daemon, which gives
  * connections back and removes old ones. Not LRU. Full: new connections are the
- * kernel's (plan).
+ * kernel's, see tbg_tcb_room.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -21,13 +21,8 @@ struct {
 	__type(value, struct tbg_tcb);
 } tbg_tcbs SEC(".maps");
 
-/* See the struct. Writers: BPF and the daemon. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tbg_tcb_room);
-} tbg_tcb_rooms SEC(".maps");
+/* See the struct. Writers: BPF and the daemon, both atomically. */
+tbg_array(tbg_tcb_rooms, struct tbg_tcb_room, 1, BPF_F_MMAPABLE);
 
 /*
  * What the kernel's listeners offer in their SYN-ACKs. Writer: BPF. LRU: what is

@@ -32,17 +32,21 @@
 #define GIVE_PAYS	12
 #define UNPAID_MOST	5
 
-/* Passes the room to BPF. */
-static void room_set(const struct tbg_tcbs *t, unsigned int closed_nr)
+/* Counts places of the table that are taken, or not any more, as BPF does. */
+static void count(const struct tbg_tcbs *t, int more)
 {
-	struct tbg_tcb_room room = {
-		.taken = t->nr, .most = t->conns / 8 * 7,
-		.closed = closed_nr, .closed_most = t->conns / 2,
-	};
-	const uint32_t zero = 0;
+	if (t->room)
+		__atomic_fetch_add(&t->room->taken, more, __ATOMIC_RELAXED);
+}
 
-	if (t->conns)
-		bpf_map_update_elem(t->room_fd, &zero, &room, BPF_ANY);
+/* Removes the connection. Returns 0 or a negative errno. */
+static int forget(const struct tbg_tcbs *t, const struct tbg_tcb_key *key)
+{
+	int err = bpf_map_delete_elem(t->tcbs_fd, key);
+
+	if (!err)
+		count(t, -1);
+	return err;
 }
 
 int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, int push_fd)
@@ -50,10 +54,13 @@ int tbg_tcbs_open(struct tbg_tcbs *t, int tcbs_fd, int dues_fd, int stuck_fd, in
 	*t = (struct tbg_tcbs){
 		.tcbs_fd = tcbs_fd, .dues_fd = dues_fd, .stuck_fd = stuck_fd,
 		.push_fd = push_fd, .crowds_fd = t->crowds_fd,
-		.holders_fd = t->holders_fd, .room_fd = t->room_fd, .conns = t->conns,
+		.holders_fd = t->holders_fd, .room = t->room, .conns = t->conns,
 		.idle_ms = 60000, .header_ms = 60000,
 	};
-	room_set(t, 0);
+	if (t->room) {
+		t->room->most = t->conns / 8 * 7;
+		t->room->closed_most = t->conns / 2;
+	}
 	return 0;
 }
 
@@ -124,7 +131,7 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 	if (ret->tcb.state != TBG_TCB_HANDED)
 		return -ENOENT;
 	unpaid_count(&ret->tcb);
-	return tbg_tcb_owed(&ret->tcb) ? 0 : bpf_map_delete_elem(t->tcbs_fd, &ret->key);
+	return tbg_tcb_owed(&ret->tcb) ? 0 : forget(t, &ret->key);
 }
 
 /* Whether wire has deleted the connection because its last reply is acknowledged. */
@@ -135,7 +142,7 @@ static bool is_forgotten(const struct tbg_tcbs *t, const struct tbg_tcb_key *key
 	if (bpf_map_lookup_elem(t->tcbs_fd, key, &tcb))
 		return true;
 	return tcb.state == TBG_TCB_HANDED && !tbg_tcb_owed(&tcb) &&
-	       !bpf_map_delete_elem(t->tcbs_fd, key);
+	       !forget(t, key);
 }
 
 uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
@@ -199,6 +206,7 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 		goto end;
 	if (bpf_map_update_elem(t->tcbs_fd, &k->key, &tcb, BPF_NOEXIST))
 		goto undo;
+	count(t, 1);
 	/*
 	 * From now on, segments to the socket undo it. This is a call of its own, so that
 	 * those under way reach the socket before its numbers are read.
@@ -216,7 +224,7 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 		push(t, &k->key, &tcb, TBG_PUSH_ANSWER);
 	return true;
 forget:
-	bpf_map_delete_elem(t->tcbs_fd, &k->key);
+	forget(t, &k->key);
 undo:
 	if (tbg_repair_set(fd, false) == TBG_REPAIR_DONE)
 		return false;
@@ -333,7 +341,7 @@ static bool due_look(const struct tbg_tcbs *t, struct tbg_due *due, uint32_t now
 		return false;
 	next = push_with(t, &due->key, &due->tcb, TBG_PUSH_AGAIN, NULL, 0);
 	if (next == -ENODEV) {	/* its interface is gone */
-		bpf_map_delete_elem(t->tcbs_fd, &due->key);
+		forget(t, &due->key);
 		return false;
 	}
 	due->at_ms = now_ms + (next > 0 ? (uint32_t)next - 1 : TBG_DUE_MS);
@@ -428,14 +436,19 @@ static bool is_silent(const struct tbg_tcb *tcb, uint32_t age_ms)
 	return age_ms > SILENT_MS && tbg_tcb_owed(tcb) && !tcb->tries;
 }
 
+/* Only the client's FIN is missing. */
+static bool is_half_closed(const struct tbg_tcb *tcb)
+{
+	return tcb->state == TBG_TCB_FIN_WAIT && tcb->acked == tcb->snd_nxt + 1;
+}
+
 /*
- * Only the client's FIN is missing, and a daemon that drains would have closed a socket by now,
- * and left the wait for that FIN to the kernel.
+ * A daemon that drains would have closed a socket by now, and left the wait for the client's FIN
+ * to the kernel.
  */
 static bool is_left(const struct tbg_tcb *tcb, uint32_t age_ms)
 {
-	return tcb->state == TBG_TCB_FIN_WAIT && tcb->acked == tcb->snd_nxt + 1 &&
-	       age_ms > TBG_LINGER_MS;
+	return is_half_closed(tcb) && age_ms > TBG_LINGER_MS;
 }
 
 /* As tbg_due() of wire: another thread has the list. */
@@ -444,6 +457,16 @@ static void due_ask(const struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 	const uint32_t one = 1;
 
 	bpf_map_update_elem(t->dues_fd, key, &one, BPF_ANY);
+}
+
+/* Whether the connection is still as it was read: another one may have its key by now. */
+static bool is_unchanged(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
+			 const struct tbg_tcb *was)
+{
+	struct tbg_tcb now;
+
+	return !bpf_map_lookup_elem(t->tcbs_fd, key, &now) && now.state == was->state &&
+	       now.born_ms == was->born_ms && now.seen_ms == was->seen_ms;
 }
 
 static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
@@ -474,8 +497,8 @@ static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 		keep_s = TBG_TCB_HANDED_S;
 		break;
 	}
-	if (age_ms > keep_s * 1000) {
-		bpf_map_delete_elem(s->t->tcbs_fd, key);
+	if (age_ms > keep_s * 1000 && is_unchanged(s->t, key, tcb)) {
+		bpf_map_delete_elem(s->t->tcbs_fd, key);	/* not counted: the sweep corrects */
 		return true;
 	}
 	s->open_nr += (tcb->state == TBG_TCB_FIN_WAIT || tcb->state == TBG_TCB_LAST_ACK) &&
@@ -485,30 +508,35 @@ static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 	return true;
 }
 
+static int taken_nr(const struct tbg_tcbs *t)
+{
+	return t->room ? __atomic_load_n(&t->room->taken, __ATOMIC_RELAXED) : 0;
+}
+
 bool tbg_tcbs_crowded(const struct tbg_tcbs *t)
 {
-	struct tbg_tcb_room room = { 0 };
-	const uint32_t zero = 0;
-
-	return t->conns && !bpf_map_lookup_elem(t->room_fd, &zero, &room) &&
-	       room.taken > (int)(t->conns / 4 * 3);
+	return taken_nr(t) > (int)(t->conns / 4 * 3);
 }
 
 void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain)
 {
 	struct sweep s = { .t = t, .now_ms = now_ns / 1000000, .drain = drain };
+	int before = taken_nr(t);
 
 	s.crowded = tbg_tcbs_crowded(t);
 	tbg_tcbs_read(t, sweep_one, &s);
 	t->nr = s.nr;
 	t->open_nr = s.open_nr;
-	room_set(t, s.closed_nr);
+	/* what begins and ends meanwhile has been counted, and stays so */
+	count(t, (int)s.nr - before);
+	if (t->room)
+		__atomic_store_n(&t->room->closed, (int)s.closed_nr, __ATOMIC_RELAXED);
 }
 
 static bool reset_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
 {
-	if (tcb->state == TBG_TCB_OPEN || tcb->state == TBG_TCB_FIN_WAIT ||
-	    tcb->state == TBG_TCB_LAST_ACK)
+	if ((tcb->state == TBG_TCB_OPEN || tcb->state == TBG_TCB_FIN_WAIT ||
+	     tcb->state == TBG_TCB_LAST_ACK) && !is_half_closed(tcb))
 		push(arg, key, tcb, TBG_PUSH_RST);
 	return true;
 }

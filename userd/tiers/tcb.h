@@ -27,8 +27,8 @@ struct tbg_tcbs {
 	int tcbs_fd, dues_fd, stuck_fd;
 	int push_fd;		/* the program tbg_push */
 	int crowds_fd, holders_fd;
-	int room_fd;		/* of struct tbg_tcb_room */
-	unsigned int conns;	/* room for connections; 0: not limited here */
+	struct tbg_tcb_room *room;	/* mapped; NULL: nobody counts */
+	unsigned int conns;	/* room for connections */
 	unsigned int crowd_most, crowd_bits;	/* limit and prefix length of clients */
 	_Atomic uint32_t vrfs;	/* 1: some interface is in a VRF */
 	unsigned int idle_ms, header_ms;
@@ -91,7 +91,10 @@ bool tbg_tcbs_crowded(const struct tbg_tcbs *t);
  */
 void tbg_tcbs_sweep(struct tbg_tcbs *t, uint64_t now_ns, bool drain);
 
-/* Resets all connections that have not ended, at the end of the daemon. */
+/*
+ * Resets all connections that have not ended, at the end of the daemon, but not those on which
+ * the client has received everything and our FIN.
+ */
 void tbg_tcbs_reset(struct tbg_tcbs *t);
 
 /*

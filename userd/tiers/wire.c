@@ -56,7 +56,7 @@ struct tbg_wire {
 	bool draining;
 	struct tbg_plan plan;
 	struct tbg_maps maps;
-	struct tbg_mapping conns;
+	struct tbg_mapping conns, room;
 	struct tbg_flows flows;
 	struct tbg_guard guard;
 	bool flows_open;
@@ -198,8 +198,10 @@ static int map_all(struct tbg_wire *w)
 {
 	int err = tbg_maps_open(&w->maps, w->obj);
 
-	if (err || w->own)
+	if (err)
 		return err;
+	if (w->own)
+		return tbg_map_mmap(w->own->maps.tbg_tcb_rooms, &w->room);
 	err = tbg_map_mmap(w->bpf->maps.tbg_conns, &w->conns);
 	w->maps.conns = w->conns.at;
 	w->maps.conns_nr = w->plan.conns;
@@ -213,7 +215,7 @@ static int flows_open(struct tbg_wire *w)
 	if (w->own) {
 		w->tcbs.holders_fd = bpf_map__fd(w->own->maps.tbg_holders);
 		w->tcbs.crowds_fd = bpf_map__fd(w->own->maps.tbg_crowds);
-		w->tcbs.room_fd = bpf_map__fd(w->own->maps.tbg_tcb_rooms);
+		w->tcbs.room = w->room.at;
 		w->tcbs.conns = w->plan.conns;
 		return tbg_tcbs_open(&w->tcbs, bpf_map__fd(w->own->maps.tbg_tcbs),
 				     bpf_map__fd(w->own->maps.tbg_dues),
@@ -514,6 +516,7 @@ void tbg_wire_close(struct tbg_wire *w)
 	else if (w->flows_open)
 		tbg_flows_close(&w->flows);
 	tbg_map_munmap(&w->conns);
+	tbg_map_munmap(&w->room);
 	tbg_maps_close(&w->maps);
 	tbg_translate_bpf__destroy(w->bpf);
 	tbg_wire_bpf__destroy(w->own);
@@ -561,15 +564,15 @@ static void stuck_help(struct tbg_wire *w, uint64_t now_ns)
 
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 {
+	bool due = now_ns - w->swept_ns >= tbg_timer_ns(TBG_TIMER_SWEEP);
+
 	tbg_guard_tick(&w->guard);
-	if (w->own && tbg_tcbs_crowded(&w->tcbs))
+	if (w->own && (due || tbg_tcbs_crowded(&w->tcbs)))
 		tbg_tcbs_sweep(&w->tcbs, now_ns, w->draining);
-	if (now_ns - w->swept_ns < tbg_timer_ns(TBG_TIMER_SWEEP))
+	if (!due)
 		return;
 	w->swept_ns = now_ns;
-	if (w->own)
-		tbg_tcbs_sweep(&w->tcbs, now_ns, w->draining);
-	else
+	if (!w->own)
 		tbg_flows_sweep(&w->flows, now_ns);
 	w->on.unguarded = !tbg_guard_keep(&w->guard);
 	tbg_interfaces_follow(&w->on, now_ns);

@@ -438,6 +438,7 @@ def t_draining_daemon_waits_two_seconds_for_clients_that_keep_their_side_open():
         c.send(flags=".")
         assert other.process.wait(daemon.STOP_S) == 0, other.lines
         assert not any("clients have not closed" in x for x in other.lines), other.lines
+        assert not c.pending(), "more than a FIN"
         c.forget()
 
 

@@ -5,18 +5,22 @@
 Whoever answers the SYN: what a client with sockets would be refused, it is refused.
 """
 import contextlib
+import json
 import os
 import resource
+import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import ktap
+import maps
 import net
 import talk
 
 HIT = talk.content("hit", 600)
 MOST = 4
 CLOSED, OPEN = 2500, 2000       # a memory of 1 MiB has fewer places
+GIVEN = 200
 n = None
 ports = iter(range(8080, 8200))
 
@@ -52,6 +56,14 @@ def serving(*options):
 
 def open_of(d):
     return [x for x in talk.ask(d, "connections")["connections"] if x["state"] == "open"]
+
+
+def room_of(d):
+    """What wire and the daemon count in its table of connections (struct tbg_tcb_room)."""
+    of_map = maps.info(d.process.pid, "tbg_tcb_rooms")["id"]
+    (element,) = json.loads(maps.bpftool("map", "dump", "id", str(of_map)))
+    values = struct.unpack("=4i", bytes(int(x, 16) for x in element["value"]))
+    return dict(zip(("taken", "most", "closed", "closed_most"), values))
 
 
 def status(c):
@@ -135,11 +147,28 @@ def t_connections_that_wire_closed_leave_room_for_others():
     """More of them in a minute than the table of connections has room for."""
     for births in ("wire", "kernel"):
         with serving("--births", births, "--memory", "1M") as (d, connect):
+            assert room_of(d)["most"] < CLOSED, room_of(d)
+            tiers = []
             for nr in range(CLOSED):
                 with connect() as c:
                     c.send(talk.request("/hit", "Connection: close"))
-                    assert c.response().status == 200, (births, nr)
+                    r = c.response()
+                    assert r.status == 200, (births, nr)
                     assert c.ended()
+                tiers.append(r.tier)
+            assert tiers[-CLOSED // 2:].count("wire") > CLOSED // 4, tiers[-100:]
+
+
+def t_connections_that_are_the_kernel_s_take_no_room():
+    """Each goes over at its first miss, and comes back after a hit if it goes on."""
+    for give_back in ("3", "1"):
+        with serving("--give-back", give_back) as (d, connect):
+            for _ in range(GIVEN):
+                with connect() as c:
+                    assert c.get("/none").status == 404
+                    assert c.get("/hit").body == HIT
+            net.until(lambda: not open_of(d), "they stay open")
+            assert abs(room_of(d)["taken"]) < GIVEN // 4, (give_back, room_of(d))
 
 
 def t_more_open_connections_than_there_is_room_for_are_answered():
