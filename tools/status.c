@@ -48,7 +48,7 @@ static void status_wire(const json_t *a)
 		printf("             responses of up to %lld bytes with their heads%s\n",
 		       (long long)number_of(a, "wire_size"),
 		       true_of(a, "wire_size_auto") ?
-		       ": ten segments, above that the daemon answers (wire-size)" : "");
+		       ": what wire sends at once, ten segments at most; above that the daemon answers (wire-size)" : "");
 	if (*text_of(tier, "note")) {
 		printf("             it ");
 		print_safe(text_of(tier, "note"), 0);

@@ -279,7 +279,7 @@ static void detail(const struct tbg_server *s, const struct tbg_why_path *p,
 	case TBG_WHY_SIZE:
 		VERDICT(ret, SIZE, s->opt.wire_size ?
 			"response of %u bytes with its head: more than wire-size, or than ten segments hold: at most %u" :
-			"response of %u bytes with its head; above %u, ten segments, the daemon answers (wire-size)",
+			"response of %u bytes with its head; above %u, what wire sends at once (ten segments at most), the daemon answers (wire-size)",
 			f->len, room);
 		break;
 	case TBG_WHY_IFACE:
