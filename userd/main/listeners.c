@@ -137,8 +137,8 @@ static int listener_share(struct tbg_server *s, unsigned int nr, int fd)
 	return 0;
 }
 
-/* Also serves received sockets whose address no `listen` names. */
-static void sockets_add(struct tbg_server *s)
+/* Also serves received sockets whose address no `listen` names. Returns -1 if they are too many. */
+static int sockets_add(struct tbg_server *s)
 {
 	struct tbg_options *o = &s->opt;
 
@@ -156,12 +156,19 @@ static void sockets_add(struct tbg_server *s)
 			continue;
 		}
 		known = listens_of(o, o->listen_nr, &at);
-		if (socket_given(&at, known, &all) < 0 || o->listen_nr == TBG_LISTENER_MAX)
+		if (socket_given(&at, known, &all) < 0)
 			continue;
+		/* nobody would accept its clients */
+		if (o->listen_nr == TBG_LISTENER_MAX) {
+			tbg_warn("toboggand: socket %u of the service manager: the daemon listens on %u sockets at most; remove ListenStream= lines, or units with ReusePort=",
+				 i, TBG_LISTENER_MAX);
+			return -1;
+		}
 		snprintf(o->listen_text[o->listen_nr], sizeof(o->listen_text[0]),
 			 at.ss_family == AF_INET6 ? "[%s]:0" : "%s:0", host);
 		o->listen[o->listen_nr++] = at;
 	}
+	return 0;
 }
 
 /*
@@ -213,8 +220,7 @@ static void listener_text(struct tbg_server *s, unsigned int nr)
 
 int tbg_listeners_open(struct tbg_server *s)
 {
-	sockets_add(s);
-	if (tbg_options_listen_lists(&s->opt))
+	if (sockets_add(s) || tbg_options_listen_lists(&s->opt))
 		return -1;
 	for (unsigned int i = 0; i < s->opt.listen_nr; i++) {
 		if (listener_open(s, i))

@@ -85,19 +85,25 @@ def t_the_watchdog_is_fed():
                 raise AssertionError("fed a watchdog that is another's")
 
 
-def started_with(given, *options, more=()):
-    """A daemon to which the manager gives a socket, and more."""
+def begun_with(given, *options):
+    """A daemon that begins with sockets of the manager."""
     def give():
-        for at, s in enumerate((given, *more), 3):
+        for at, s in enumerate(given, 3):
             os.dup2(s.fileno(), at)
             os.set_inheritable(at, True)
 
     d = daemon.Daemon(*options, "--workers", "2", listen=())
     d.write("a.txt", b"given")
-    words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=$0 exec "$@"', str(1 + len(more)), *d.command()]
+    words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=$0 exec "$@"', str(len(given)), *d.command()]
     d.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True,
                                  stdin=subprocess.DEVNULL,
                                  preexec_fn=give, close_fds=False)
+    return d
+
+
+def started_with(given, *options, more=()):
+    """A daemon to which the manager gives a socket, and more."""
+    d = begun_with((given, *more), *options)
     for line in d.process.stderr:
         ktap.note(line)
         d.lines.append(line)
@@ -209,6 +215,15 @@ def t_sockets_of_one_port_are_all_served():
         finally:
             d.process.stderr.close()
             d.stop()
+
+
+def t_more_sockets_than_are_served_are_refused():
+    """The kernel would give clients to those that nobody accepts from."""
+    with one_port(33) as given:
+        d = begun_with(given, *daemon.USER)
+        said = d.process.communicate(timeout=daemon.READY_S)[1]
+        assert d.process.returncode, said
+        assert "socket 32 of the service manager: the daemon listens on 32 sockets" in said, said
 
 
 def t_wire_makes_connections_of_sockets_of_one_port():
