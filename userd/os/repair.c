@@ -23,6 +23,7 @@
 #define WAIT_S	1		/* for an answer */
 #define KEPT_MAX 64		/* sockets in repair mode that are reset if the daemon is killed */
 #define CLOSED	7		/* TCP_CLOSE of the kernel, in tcpi_state */
+#define END	2		/* request without a socket, beside TCP_REPAIR_*: nothing is to be reset */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int ours = -1;		/* the daemon's end, protected by the lock */
@@ -155,13 +156,13 @@ static void kept_reset(void)
 	}
 }
 
-/* Returns whether the daemon has ended without tbg_repair_stop(). */
+/* Returns whether the daemon has ended without a word. */
 static bool run(int fd)
 {
 	int value, err, fds[TBG_PASS_MAX];
 
 	while (tbg_pass_receive(fd, &value, sizeof(value), fds)) {
-		if (fds[0] < 0)
+		if (value == END)
 			return false;
 		err = setsockopt(fds[0], IPPROTO_TCP, TCP_REPAIR, &value, sizeof(value));
 		kept_clean(fds[0]);
@@ -204,6 +205,16 @@ int tbg_repair_start(const struct tbg_identity *id)
 	return 0;
 }
 
+/* Ends the process. */
+static void end(void)
+{
+	int value = END;
+
+	tbg_pass_send(ours, &value, sizeof(value), NULL, 0);
+	close(ours);
+	ours = -1;
+}
+
 /* Called with the lock held. */
 static enum tbg_repaired ask(int fd, int value)
 {
@@ -214,8 +225,7 @@ static enum tbg_repaired ask(int fd, int value)
 	if (tbg_pass_receive(ours, &answer, sizeof(answer), fds))
 		return answer ? TBG_REPAIR_NO : TBG_REPAIR_DONE;
 	/* a late answer would be taken for that of the next request */
-	close(ours);
-	ours = -1;
+	end();
 	tbg_warn("toboggand: tbg-repair, pid %d, does not answer: no connection is given back to wire any more; restart the daemon",
 		 pid);
 	return TBG_REPAIR_UNKNOWN;
@@ -233,15 +243,10 @@ enum tbg_repaired tbg_repair_set(int fd, bool on)
 
 void tbg_repair_stop(void)
 {
-	int end = 0;
-
 	if (pid <= 0)
 		return;
-	if (ours >= 0) {
-		tbg_pass_send(ours, &end, sizeof(end), NULL, 0);
-		close(ours);
-	}
-	ours = -1;
+	if (ours >= 0)
+		end();
 	waitpid(pid, NULL, 0);
 	pid = 0;
 }
