@@ -24,6 +24,7 @@ import lab                      # noqa: E402
 import meters                   # noqa: E402
 import servers                  # noqa: E402
 
+RUNS_MAX = 5
 ONE = ("connections", "--quick", "--connections", "4", "--servers", "toboggan")
 
 
@@ -352,15 +353,32 @@ def t_a_core_that_something_else_uses_gives_no_figure():
         other = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=null,
                                  preexec_fn=beside)
     try:
-        done = benched.run("capacity", "--rows", "304", "--servers", "nginx", "--seconds", "1",
-                           "--repeats", "1")
+        done, good = judged("capacity", "--rows", "304", "--servers", "nginx", "--seconds", "1",
+                            "--repeats", "2")
     finally:
         other.kill()
         other.wait()
-    for s in benched.samples(done.record):
-        assert s["invalid"] or s["refused"] and s["throughput"] is None, s
+    for s in good:
+        assert s["refused"] == "other programs on the server's CPUs", s
+        assert "of their time" in s["limit_why"], s
     assert "other programs on the server's CPUs" in done.out, done.out
     clean()
+
+
+def judged(*words):
+    """(a run without any figure, its samples of loads that came to their end).
+
+    The other work itself, on a machine that is busy besides, may make a load lose segments or
+    connections. That sample is invalid before anything is asked about its core: run again.
+    """
+    for _ in range(RUNS_MAX):
+        done = benched.run(*words)
+        for s in benched.samples(done.record):
+            assert s["invalid"] or s["refused"] and s["throughput"] is None, s
+        good = [s for s in benched.samples(done.record) if not s["invalid"]]
+        if good:
+            return done, good
+    raise AssertionError(f"no load came to its end in {RUNS_MAX} runs")
 
 
 if __name__ == "__main__":
