@@ -20,7 +20,7 @@ RUNNING = re.compile(r" *# running (\S+)")
 TIME = re.compile(r" *# time ([\d.]+) s$")
 TIME_OF_ROW = re.compile(r" +# (t_\w+) ([\d.]+) s$")  # of tests/lib/ktap.py
 # As tests/run ends (tests/lib/results.py).
-OF_FAILURES = re.compile(r"# (FAILED |    (alone|log): |and \d+ more)")
+OF_FAILURES = re.compile(r"# (FLAKY |FAILED |    (alone|log): |and \d+ more)")
 ALONE = re.compile(r"make check TEST=(\S+) KERNEL=own\b.*")
 PROGRAM_INDENT, ROW_INDENT = 2, 4
 NOTE = re.compile(r" {%d}(?!KTAP version|\d+\.\.\d)(?:# ?)?(.*)$" % ROW_INDENT)
@@ -110,7 +110,7 @@ def last_line(boots: dict) -> str:
 
 
 def failures(boots: dict, suites: list[str], own: str = "") -> list:
-    """The failures in the last lines of each tests/run, or the boot's own faults.
+    """The flakes and failures in the last lines of each tests/run, or the boot's own faults.
 
     own: the command that calls vm/run for a kernel that is not in vm/kernels.
     """
@@ -119,12 +119,12 @@ def failures(boots: dict, suites: list[str], own: str = "") -> list:
         lines = [line for line in res.ktap if OF_FAILURES.match(line)]
         if own:
             lines = [ALONE.sub(lambda m: f"{own} {m[1]}", line) for line in lines]
-        if res.faults and not lines:
+        if res.faults and not any(line.startswith("# FAILED ") for line in lines):
             words = " ".join(suites)
             how = f"{own} {words}" if own else f'make check-vm KERNELS={name} SUITES="{words}"'
-            lines = [f"# FAILED kernel {name}: {'; '.join(res.faults)}",
-                     f"#     alone: {how}",
-                     f"#     log:   {res.folder}"]
+            lines += [f"# FAILED kernel {name}: {'; '.join(res.faults)}",
+                      f"#     alone: {how}",
+                      f"#     log:   {res.folder}"]
         ret += lines
     return ret
 

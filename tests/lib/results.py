@@ -114,20 +114,29 @@ def counts(res: dict) -> tuple[int, int, int]:
             verdicts.count("skip") + (res["verdict"] == "skip" and not verdicts))
 
 
+def output(res: Any) -> Iterator[str]:
+    """What the program printed, and what was found about it."""
+    for line in res["text"].splitlines():
+        if not re.match(r"K?TAP version", line):
+            yield line
+    for line in res["faults"]:
+        yield f"# FAULT {line}"
+    for line in res["stderr"] if res["verdict"] == "fail" else []:
+        yield f"# stderr: {line}"
+    for line in res["leftovers"]:
+        yield f"# left running: {line}"
+
+
 def ktap(nr: int, res: Any) -> Iterator[str]:
     """Lines of the record as the nr-th subtest of its suite, with their indents."""
     failed = res["verdict"] == "fail"
     yield "    KTAP version 1"
     yield f"    # Subtest: {res['label']}"
-    for line in res["text"].splitlines():
-        if not re.match(r"K?TAP version", line):
-            yield f"    {line}"
-    for line in res["faults"]:
-        yield f"    # FAULT {line}"
-    for line in res["stderr"] if failed else []:
-        yield f"    # stderr: {line}"
-    for line in res["leftovers"]:
-        yield f"    # left running: {line}"
+    for run_nr, old in enumerate(res.get("earlier", []), 1):
+        for line in output(old):
+            yield f"    # run {run_nr}: {line}"
+    for line in output(res):
+        yield f"    {line}"
     yield f"  # CPU time {res['cpu_seconds']:.3f} s"
     yield f"  # time {res['seconds']:.3f} s"
     tail = f" # SKIP {res['reason'] or 'all rows skipped'}" if res["verdict"] == "skip" else ""
@@ -145,6 +154,18 @@ def progress(res: dict) -> Iterator[str]:
         for row in res["rows"]:
             if row["verdict"] == "fail":
                 yield f"    not ok: {row['name']}"
+
+
+def flakes(records: list) -> Iterator[str]:
+    """The lines before those of failures(): what passed when repeated, and its first log."""
+    for res in records:
+        if res["verdict"] != "fail" and res.get("earlier"):
+            first = res["earlier"][0]
+            rows = [f":{r['name']}" for r in first["rows"] if r["verdict"] == "fail"]
+            for row in rows or [""]:
+                yield f"# FLAKY {res['suite']}/{res['test']}{row}" + \
+                    (f": {first['faults'][0]}" if first["faults"] else "")
+                yield f"#     log:   {first['log']}"
 
 
 def failures(records: list, target: str, how_alone: str) -> Iterator[str]:

@@ -42,7 +42,46 @@ def t_what_fails_once_is_reported_and_passes():
     with tempfile.TemporaryDirectory() as folder:
         [result], out = run(part(f"mkdir {folder}/x && {{ {FAILS}; }}; {PASSES}"))
     assert result.sums == [3, 0, 0] and not result.failures, result
-    assert "# FLAKY unit/a:t_x" in out, out
+    assert result.flakes == ["# FLAKY unit/a:t_x", "#     alone: x"], result
+    assert "once more" in out, out
+
+
+def t_a_repeated_program_has_a_log_of_its_own():
+    """The second run knows that it is the second one; tests/run names its logs by that."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(part(f'echo "$TBG_RUN_NR" >> {folder}/x; {FAILS}'))
+        with open(f"{folder}/x", encoding="ascii") as f:
+            assert f.read().split("\n") == ["", "2", ""]
+
+
+def t_flakes_of_a_part_are_no_failures():
+    """Such as those of a test kernel, which repeats programs itself."""
+    flaky = "echo '# FLAKY net/a:t_y'; echo '#     log:   /of/it'"
+    [result], _ = run(part(f"{flaky}; {PASSES}"))
+    assert result.sums == [3, 0, 0] and not result.failures, result
+    assert result.flakes == ["# FLAKY net/a:t_y", "#     log:   /of/it"], result
+    with tempfile.TemporaryDirectory() as folder:
+        [result], _ = run(part(f"mkdir {folder}/x && {{ {flaky}; {FAILS}; }}; {PASSES}"))
+    assert result.flakes == ["# FLAKY net/a:t_y", "#     log:   /of/it",
+                             "# FLAKY unit/a:t_x", "#     alone: x"], result
+    [result], _ = run(part(f"{flaky}; {FAILS}"))
+    assert result.failures == ["# FAILED unit/a:t_x", "#     alone: x"], result
+
+
+def t_the_last_lines_name_flakes_before_failures():
+    results = [check.Result(part(PASSES), [1, 0, 0], [], flakes=["# FLAKY unit/a:t_x"]),
+               check.Result(part(FAILS), [1, 1, 0], ["# FAILED unit/b:t_y"])]
+    out, was = io.StringIO(), (check.plan, check.run_twice, check.run_parts, sys.argv)
+    check.plan = lambda *_: ([], [])
+    check.run_twice = check.run_parts = lambda *_: results
+    sys.argv = ["check"]
+    try:
+        with contextlib.redirect_stdout(out):
+            assert check.main() == 1
+    finally:
+        check.plan, check.run_twice, check.run_parts, sys.argv = was
+    assert out.getvalue().splitlines() == ["# FLAKY unit/a:t_x", "# FAILED unit/b:t_y",
+                                           "2 passed, 1 failed"], out.getvalue()
 
 
 def t_what_fails_twice_stays_failed():

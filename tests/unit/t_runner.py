@@ -5,6 +5,8 @@
 Each test writes programs into a scratch copy of tests/ and reads the runner's
 exit code, totals and faults. Needs no privilege and touches no other suite.
 """
+import contextlib
+import glob
 import json
 import os
 import shutil
@@ -178,13 +180,21 @@ def t_a_program_that_is_ended_before_it_began_has_failed():
 
 def t_daemon_left_behind_is_killed():
     """It keeps stdout open in a session of its own, which must not block the runner."""
-    mark = os.path.join(SCRATCH, "pid")
-    code, _, res = judge(ROWS + f"mkfifo {mark}; setsid sh -c 'echo $$ >{mark}; exec sleep 1000' & "
-                         f"cat {mark} >{mark}.txt")
-    with open(mark + ".txt", encoding="ascii") as f:
-        pid = int(f.read())
+    mark = os.path.join(SCRATCH, "mark")
+    sleep = ["sleep", f"1000.{os.getpid()}"]    # its PID is that of another namespace
+    code, _, res = judge(ROWS + f"mkfifo {mark}; "
+                         f"setsid sh -c 'echo >{mark}; exec {' '.join(sleep)}' & cat {mark}")
     assert code == 0 and res["leftovers"], res
-    assert not os.path.exists(f"/proc/{pid}"), "the daemon lives on"
+    assert sleep not in cmdlines(), "the daemon lives on"
+
+
+def cmdlines():
+    """The words of each process."""
+    ret = []
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as f:
+            ret.append(f.read().split("\0")[:-1])
+    return ret
 
 
 def t_programs_run_side_by_side():
@@ -369,6 +379,26 @@ def t_flake_passes_only_with_retry_and_is_reported():
     code, last, res = judge(FLAKE, "--retry", "1")
     assert (code, last, res["verdict"]) == (0, "2 passed, 0 failed", "pass"), res
     assert "FLAKY, exit 3" in res["first"], res
+
+
+FLAKY_ROW = ("echo 1..1; if [ -e ../flaky-row ]; then echo ok 1 t_x; else : >../flaky-row; "
+             "echo '# the first time'; echo not ok 1 t_x; echo lost >&2; exit 1; fi")
+
+
+def t_the_log_of_a_flake_stays_and_the_last_lines_name_it():
+    for label, env in (("t_a.sh.log", {}), ("t_a.sh-wire.log", {"TBG_TIERS": "wire"}),
+                       ("t_a.sh-run2.log", {"TBG_RUN_NR": "2"})):
+        code, out, _ = run({"t_a.sh": FLAKY_ROW}, "--retry", "1", "unit", env=env)
+        os.unlink(os.path.join(SCRATCH, "flaky-row"))
+        *_, flaky, log, last = out.splitlines()
+        assert (code, last) == (0, "1 passed, 0 failed"), out
+        assert flaky == "# FLAKY unit/t_a.sh:t_x" and log.endswith("/unit/" + label), out
+        with open(log.split(None, 2)[2], encoding="utf-8") as f:
+            assert f.read().splitlines()[1:] == ["# the first time", "not ok 1 t_x",
+                                                 "# stderr: lost"]
+        # where a test kernel's log has all programs, too
+        for line in "# the first time", "not ok 1 t_x", "# stderr: lost":
+            assert f"    # run 1: {line}" in out.splitlines(), out
 
 
 def t_failing_each_time_fails():

@@ -24,6 +24,7 @@ import guest                    # noqa: E402
 import judge                    # noqa: E402
 import kernel                   # noqa: E402
 import ktap                     # noqa: E402
+import results                  # noqa: E402
 
 KTAP = "KTAP version 1\n1..2\nok 1 bpf\nok 2 net\n5 passed, 0 failed\n"
 DMESG = "6,1,10,-;Linux version\n12,2,20,-;BUG: said by user space\n"
@@ -53,6 +54,20 @@ def judged(ktap_text=KTAP, dmesg=DMESG, console="", code=0, verdict=None, ended=
 
 def faults(**sent):
     return judged(**sent).faults
+
+
+def t_flakes_and_failures_of_a_guest_are_in_the_last_lines():
+    flaky = "# FLAKY net/t_x.py:t_y\n#     log:   /of/guest\n"
+    ends = {"a": judged(ktap_text=KTAP.replace("5 passed", flaky + "5 passed")),
+            "b": judged(ktap_text=KTAP.replace("5 passed", flaky + "5 passed"),
+                        dmesg=DMESG + "4,3,30,-;BUG: sleeping\n")}
+    for res in ends.values():
+        res.folder = "/of/boot"
+    *of_a, of_b, of_b_log, failed, alone, log = results.failures(ends, ["net/t_x.py"])
+    assert of_a == [of_b, of_b_log] == flaky.splitlines(), of_a
+    assert failed.startswith("# FAILED kernel b: ") and "splats" in failed, failed
+    assert alone == '#     alone: make check-vm KERNELS=b SUITES="net/t_x.py"', alone
+    assert log == "#     log:   /of/boot", log
 
 
 def t_good_boot_passes():
