@@ -167,7 +167,7 @@ clean:				## remove what was built, but not the test kernels
 	$(Q)$(MAKE) -C vm clean
 
 help:				## this list
-	$(Q)grep -E '^[a-z-]+:.*##' Makefile | \
+	$(Q)grep -E '^[a-z0-9-]+:.*##' Makefile | \
 		sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 .PHONY: all bpf userd tools examples deps run check check-quick check-all check-asan \

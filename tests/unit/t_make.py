@@ -45,6 +45,16 @@ def refused(says, *args, **more):
     assert got.returncode == 2 and says in got.stderr and "rm " not in got.stdout, got
 
 
+def t_help_lists_each_target_that_has_a_description():
+    """Such as check-arm64, whose name has digits."""
+    with open(os.path.join(REPO, TOP), encoding="utf-8") as f:
+        wanted = [line.split(":")[0] for line in f if "\t## " in line and line[0] != "\t"]
+    out = subprocess.run(["make", "-C", REPO, "--no-print-directory", "help"], capture_output=True,
+                         text=True, check=True).stdout
+    assert [line.split()[0] for line in out.splitlines()] == wanted, out
+    assert {"all", "check", "check-arm64", "build-arm64"} <= set(wanted), wanted
+
+
 def t_run_needs_no_package_of_the_tests():
     """Building and running need neither a browser nor another server nor an emulator."""
     steps = subprocess.run(["make", "-C", REPO, "-n", "run"], capture_output=True, text=True,
