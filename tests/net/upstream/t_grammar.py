@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""One grammar for every handler: a file, an upstream, a module, a program."""
+"""One grammar for every handler: a file, an upstream, a FastCGI server, a module, a program."""
 import os
 import shutil
 import sys
@@ -8,14 +8,17 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../lib"))
 import conf                         # noqa: E402
+import fastcgi                      # noqa: E402
 import ktap                         # noqa: E402
 import origin                       # noqa: E402
 
-d = o = None
-TARGETS = ("/file.txt", "/up", "/echo", "/cgi-bin/p")
+d = o = f = None
+TARGETS = ("/file.txt", "/up", "/fcgi", "/echo", "/cgi-bin/p")
 TEXT = """
 root = "{root}"
+upstream "programs" { server = "PROGRAMS" protocol = fastcgi script-filename = "/p" }
 location "/up" { upstream = "ORIGIN" }
+location "/fcgi" { upstream = "programs" }
 location "/echo" { module = "{folder}/echo.so" }
 location "/cgi-bin/" { cgi = "{folder}/cgi-bin" }
 """
@@ -24,17 +27,19 @@ GOOD, END = b"hello\r\n0\r\n\r\n", b"5\r\nhello\r\n0\r\n"
 
 
 def begin():
-    global d, o
+    global d, o, f
+    f = fastcgi.Server(unix=True)
+    f.on("/fcgi", fastcgi.answer(b"Content-Type: text/plain\r\n\r\n"))
     o = origin.Origin()
     o.on("/up", lambda c, r: c.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
-    d = conf.Conf(TEXT.replace("ORIGIN", o.url), "--workers", "1")
+    d = conf.Conf(TEXT.replace("ORIGIN", o.url).replace("PROGRAMS", f.server), "--workers", "1")
     shutil.copy(os.path.join(ktap.BUILD, "modules/echo.so"), d.folder)
     d.write("file.txt", b"file")
     program = os.path.join(d.folder, "cgi-bin/p")
     os.mkdir(os.path.dirname(program))
     os.chmod(os.path.dirname(program), 0o755)
-    with open(program, "w", encoding="utf-8") as f:
-        f.write("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\ncat\n")
+    with open(program, "w", encoding="utf-8") as script:
+        script.write("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\ncat\n")
     os.chmod(program, 0o755)
     d.start()
 
@@ -42,6 +47,7 @@ def begin():
 def end():
     d.stop()
     o.close()
+    f.close()
 
 
 def status_of(data):
