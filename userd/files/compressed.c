@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@
 enum state { WAITING, WORKING, READY, USELESS };
 
 struct entry {
-	struct entry *older;
+	TAILQ_ENTRY(entry) link;
 	struct stat st;		/* of the file */
 	enum tbg_encoding encoding;
 	enum state state;
@@ -34,22 +35,25 @@ struct entry {
 	uint64_t bytes;
 };
 
+TAILQ_HEAD(entries, entry);
+
 struct tbg_compressed {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	pthread_t thread;
 	bool running;
-	struct entry *newest;
+	struct entries entries;		/* the one used last at the head */
 	unsigned int nr;
 	uint64_t budget, used;
 };
 
 /* The table; p->lock held */
 
-static void entry_free(struct tbg_compressed *p, struct entry *e)
+static void entry_remove(struct tbg_compressed *p, struct entry *e)
 {
 	if (e->fd >= 0)
 		close(e->fd);
+	TAILQ_REMOVE(&p->entries, e, link);
 	p->used -= e->bytes;
 	p->nr--;
 	free(e);
@@ -58,16 +62,14 @@ static void entry_free(struct tbg_compressed *p, struct entry *e)
 /* Drops the oldest entry that is not being compressed. False: there is none. */
 static bool oldest_drop(struct tbg_compressed *p, const struct entry *keep)
 {
-	struct entry **at = &p->newest, **last = NULL, *e;
+	struct entry *e;
 
-	for (; *at; at = &(*at)->older)
-		if ((*at)->state != WORKING && *at != keep)
-			last = at;
-	if (!last)
+	TAILQ_FOREACH_REVERSE(e, &p->entries, entries, link)
+		if (e->state != WORKING && e != keep)
+			break;
+	if (!e)
 		return false;
-	e = *last;
-	*last = e->older;
-	entry_free(p, e);
+	entry_remove(p, e);
 	return true;
 }
 
@@ -75,26 +77,26 @@ static bool oldest_drop(struct tbg_compressed *p, const struct entry *keep)
 static struct entry *find(struct tbg_compressed *p, const struct stat *st,
 			  enum tbg_encoding encoding)
 {
-	struct entry **at = &p->newest, *e;
+	struct entry *e;
 
-	while ((e = *at) && (e->encoding != encoding || !tbg_version_same(&e->st, st)))
-		at = &e->older;
+	TAILQ_FOREACH(e, &p->entries, link)
+		if (e->encoding == encoding && tbg_version_same(&e->st, st))
+			break;
 	if (!e)
 		return NULL;
-	*at = e->older;
-	e->older = p->newest;
-	p->newest = e;
+	TAILQ_REMOVE(&p->entries, e, link);
+	TAILQ_INSERT_HEAD(&p->entries, e, link);
 	return e;
 }
 
 static struct entry *oldest_waiting(const struct tbg_compressed *p)
 {
-	struct entry *ret = NULL;
+	struct entry *e;
 
-	for (struct entry *e = p->newest; e; e = e->older)
+	TAILQ_FOREACH_REVERSE(e, &p->entries, entries, link)
 		if (e->state == WAITING)
-			ret = e;
-	return ret;
+			break;
+	return e;
 }
 
 /* The work; without the lock */
@@ -201,14 +203,13 @@ static int entry_add(struct tbg_compressed *p, int fd, const struct stat *st,
 	e = malloc(sizeof(*e));
 	if (!e)
 		return -ENOMEM;
-	*e = (struct entry){ .older = p->newest, .st = *st, .encoding = encoding,
-			     .state = WAITING,
+	*e = (struct entry){ .st = *st, .encoding = encoding, .state = WAITING,
 			     .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0) };
 	if (e->fd < 0) {
 		free(e);
 		return -EAGAIN;
 	}
-	p->newest = e;
+	TAILQ_INSERT_HEAD(&p->entries, e, link);
 	p->nr++;
 	pthread_cond_signal(&p->work);
 	return -EAGAIN;
@@ -240,6 +241,7 @@ int tbg_compressed_open(struct tbg_compressed **ret, uint64_t budget)
 		return -ENOMEM;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
+	TAILQ_INIT(&p->entries);
 	p->budget = budget;
 	*ret = p;
 	return 0;

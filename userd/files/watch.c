@@ -152,10 +152,7 @@ void tbg_watch_lease(struct tbg_watch *w, const char *name,
 	pthread_mutex_lock(&w->lock);
 	if (!folder_look(w, name, ret)) {
 		err = tbg_watched_folders_add(w, name);
-		/*
-		 * tbg_watched_wd() may have withdrawn objects: that does not concern this
-		 * file.
-		 */
+		/* That may have withdrawn objects, but none of this file. */
 		ret->seq = tbg_cache_changes(w->cache);
 	}
 	err = err ?: file_look(w, name);

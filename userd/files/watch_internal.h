@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/inotify.h>
+#include <sys/queue.h>
 
 #include "cache/objects.h"
 #include "os/root.h"
@@ -21,7 +22,8 @@
 
 /* A watched folder, or (by wd alone) a watched file. */
 struct tbg_watched {
-	struct tbg_watched *by_name, *by_wd;	/* next in the bucket */
+	LIST_ENTRY(tbg_watched) by_name;	/* in the bucket of its name: a folder */
+	LIST_ENTRY(tbg_watched) by_wd;	/* in that of its watch */
 	uint64_t hash;
 	int wd;
 	uint32_t len;
@@ -29,6 +31,8 @@ struct tbg_watched {
 	bool plain;			/* a folder in which no file is a variant of another */
 	char name[];			/* rooted; "0" is a root itself */
 };
+
+LIST_HEAD(tbg_watched_list, tbg_watched);
 
 struct tbg_inode {
 	dev_t dev;
@@ -52,8 +56,8 @@ struct tbg_watch {
 	struct tbg_inode links[TBG_WATCH_LINKS_MAX];	/* of new names, not processed yet */
 	unsigned int links_nr;
 	pthread_mutex_t lock;		/* the folders; before the cache's */
-	struct tbg_watched *by_name[TBG_WATCHED_BUCKETS];
-	struct tbg_watched *by_wd[TBG_WATCHED_BUCKETS];
+	struct tbg_watched_list by_name[TBG_WATCHED_BUCKETS];
+	struct tbg_watched_list by_wd[TBG_WATCHED_BUCKETS];
 	char buf[TBG_WATCH_READ_BYTES]
 		__attribute__((aligned(__alignof__(struct inotify_event))));
 };
@@ -63,19 +67,11 @@ struct tbg_watch {
 /* The watched folder with the first len bytes of a name; NULL: none. */
 struct tbg_watched *tbg_watched_find(struct tbg_watch *w, const char *name, size_t len);
 struct tbg_watched *tbg_watched_by_wd(struct tbg_watch *w, int wd);
-/* Whether f is the folder name[len], or below it. */
-bool tbg_watched_is_below(const struct tbg_watched *f, const char *name, size_t len);
 /*
  * Forgets the folder and all below it: watches follow folders, not names. name may
  * belong to a folder that is freed.
  */
 void tbg_watched_forget_below(struct tbg_watch *w, const char *name, size_t len);
-/*
- * Adds a watch of an open folder. If the folder was moved and the event is still unread,
- * it has its old watch: that is removed with everything known under the old name.
- * -EEXIST: the folder has two names at once (a bind mount).
- */
-int tbg_watched_wd(struct tbg_watch *w, int fd);
 /* Watches every folder on the path to name, from its root on. 0 or negative errno. */
 int tbg_watched_folders_add(struct tbg_watch *w, const char *name);
 

@@ -28,24 +28,31 @@ struct tbg_watched *tbg_watched_find(struct tbg_watch *w, const char *name,
 				  size_t len)
 {
 	uint64_t hash = tbg_name_hash(name, len);
-	struct tbg_watched *f = w->by_name[hash % TBG_WATCHED_BUCKETS];
+	struct tbg_watched *f;
 
-	while (f && (f->hash != hash || f->len != len ||
-		     memcmp(f->name, name, len)))
-		f = f->by_name;
+	LIST_FOREACH(f, &w->by_name[hash % TBG_WATCHED_BUCKETS], by_name)
+		if (f->hash == hash && f->len == len && !memcmp(f->name, name, len))
+			break;
 	return f;
+}
+
+static struct tbg_watched_list *bucket_of(struct tbg_watch *w, int wd)
+{
+	return &w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS];
 }
 
 struct tbg_watched *tbg_watched_by_wd(struct tbg_watch *w, int wd)
 {
-	struct tbg_watched *f = w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS];
+	struct tbg_watched *f;
 
-	while (f && f->wd != wd)
-		f = f->by_wd;
+	LIST_FOREACH(f, bucket_of(w, wd), by_wd)
+		if (f->wd == wd)
+			break;
 	return f;
 }
 
-bool tbg_watched_is_below(const struct tbg_watched *f, const char *name, size_t len)
+/* Whether f is the folder name[len], or below it. */
+static bool is_below(const struct tbg_watched *f, const char *name, size_t len)
 {
 	return !len || (f->len >= len && !memcmp(f->name, name, len) &&
 			(f->len == len || f->name[len] == '/'));
@@ -53,35 +60,27 @@ bool tbg_watched_is_below(const struct tbg_watched *f, const char *name, size_t 
 
 static void folder_unwatch(struct tbg_watch *w, struct tbg_watched *f)
 {
-	struct tbg_watched **at = &w->by_wd[(uint32_t)f->wd % TBG_WATCHED_BUCKETS];
-
-	while (*at != f)
-		at = &(*at)->by_wd;
-	*at = f->by_wd;
+	LIST_REMOVE(f, by_wd);
 	inotify_rm_watch(w->fd, f->wd);
 }
 
 void tbg_watched_forget_below(struct tbg_watch *w, const char *name,
 				size_t len)
 {
-	struct tbg_watched *gone = NULL, *f;
+	struct tbg_watched_list gone = LIST_HEAD_INITIALIZER(gone);
+	struct tbg_watched *f, *next;
 
-	for (int b = 0; b < TBG_WATCHED_BUCKETS; b++) {
-		struct tbg_watched **at = &w->by_name[b];
-
-		while ((f = *at)) {
-			if (!tbg_watched_is_below(f, name, len)) {
-				at = &f->by_name;
+	for (int b = 0; b < TBG_WATCHED_BUCKETS; b++)
+		for (f = LIST_FIRST(&w->by_name[b]); f; f = next) {
+			next = LIST_NEXT(f, by_name);
+			if (!is_below(f, name, len))
 				continue;
-			}
-			*at = f->by_name;
+			LIST_REMOVE(f, by_name);
 			folder_unwatch(w, f);
-			f->by_name = gone;
-			gone = f;
+			LIST_INSERT_HEAD(&gone, f, by_name);
 		}
-	}
-	while ((f = gone)) {
-		gone = f->by_name;
+	while ((f = LIST_FIRST(&gone))) {
+		LIST_REMOVE(f, by_name);
 		free(f);
 	}
 }
@@ -103,7 +102,12 @@ static bool folder_is(struct tbg_watch *w, const struct tbg_watched *f, int fd)
 	return same;
 }
 
-int tbg_watched_wd(struct tbg_watch *w, int fd)
+/*
+ * Adds a watch of an open folder. If the folder was moved and the event is still unread,
+ * it has its old watch: that is removed with everything known under the old name.
+ * -EEXIST: the folder has two names at once (a bind mount).
+ */
+static int folder_watch(struct tbg_watch *w, int fd)
 {
 	struct tbg_watched *old;
 	char path[32];
@@ -178,7 +182,7 @@ static int folder_add(struct tbg_watch *w, const char *name, size_t len)
 		free(f);
 		return fd;
 	}
-	wd = tbg_watched_wd(w, fd);
+	wd = folder_watch(w, fd);
 	/* after its watch was added: later changes cause events */
 	f->plain = wd >= 0 && is_plain(fd);
 	close(fd);
@@ -187,10 +191,8 @@ static int folder_add(struct tbg_watch *w, const char *name, size_t len)
 		return wd;
 	}
 	f->wd = wd;
-	f->by_name = w->by_name[f->hash % TBG_WATCHED_BUCKETS];
-	w->by_name[f->hash % TBG_WATCHED_BUCKETS] = f;
-	f->by_wd = w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS];
-	w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS] = f;
+	LIST_INSERT_HEAD(&w->by_name[f->hash % TBG_WATCHED_BUCKETS], f, by_name);
+	LIST_INSERT_HEAD(bucket_of(w, wd), f, by_wd);
 	return 0;
 }
 
@@ -223,10 +225,10 @@ void tbg_watched_files_forget(struct tbg_watch *w, bool all)
 	unsigned int left = all ? ~0u : TICK_FORGETS;
 
 	for (int i = 0; i < TBG_WATCHED_BUCKETS && w->files_nr && left; i++) {
-		struct tbg_watched *f = w->by_wd[w->forget++ % TBG_WATCHED_BUCKETS];
+		struct tbg_watched *f = LIST_FIRST(&w->by_wd[w->forget++ % TBG_WATCHED_BUCKETS]);
 
 		for (struct tbg_watched *next; f; f = next) {
-			next = f->by_wd;
+			next = LIST_NEXT(f, by_wd);
 			if (!f->is_file)
 				continue;
 			left -= !!left;
@@ -272,8 +274,7 @@ static bool file_watch(struct tbg_watch *w, const char *name, int fd)
 	f->len = len;
 	f->is_file = true;
 	f->wd = wd;
-	f->by_wd = w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS];
-	w->by_wd[(uint32_t)wd % TBG_WATCHED_BUCKETS] = f;
+	LIST_INSERT_HEAD(bucket_of(w, wd), f, by_wd);
 	w->files_nr++;
 	return true;
 }
