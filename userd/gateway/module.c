@@ -215,10 +215,11 @@ static void unmark(struct tbg_request *r)
 }
 
 /*
+ * Handles scheduled requests; to be called after each callback from the loop.
  * Requests may resume each other without end, which must not delay other events. So
  * the end of a request may be handled later, and it is not called meanwhile.
  */
-void tbg_requests_settle(void)
+static void requests_settle(void)
 {
 	unsigned int resumes = 0;
 	struct tbg_request *r;
@@ -247,7 +248,7 @@ static void on_again(void *arg, uint32_t events)
 	eventfd_t nr;
 
 	eventfd_read(worker.again_fd, &nr);
-	tbg_requests_settle();
+	requests_settle();
 }
 
 void tbg_module_fetched(struct tbg_request *r, const struct tbg_fetched *f)
@@ -255,7 +256,7 @@ void tbg_module_fetched(struct tbg_request *r, const struct tbg_fetched *f)
 	r->lookup = NULL;
 	if (!r->ended)
 		CALL(r, fetched, f);
-	tbg_requests_settle();
+	requests_settle();
 }
 
 /* --- postponed requests -------------------------------------------------- */
@@ -276,7 +277,7 @@ static void on_wait_ms(void *arg, uint32_t events)
 	fd_forget(&r->timer_fd);
 	if (!r->ended)
 		CALL(r, resume, TBG_RESUME_TIME);
-	tbg_requests_settle();
+	requests_settle();
 }
 
 static void on_wait_fd(void *arg, uint32_t events)
@@ -286,7 +287,7 @@ static void on_wait_fd(void *arg, uint32_t events)
 	fd_forget(&r->wait_fd);
 	if (!r->ended)
 		CALL(r, resume, TBG_RESUME_READY);
-	tbg_requests_settle();
+	requests_settle();
 }
 
 int tbg_request_wait_ms(struct tbg_request *r, unsigned int ms)
@@ -441,7 +442,7 @@ static void on_begin(struct tbg_gateway_request *v)
 		return;
 	}
 	CALL(r, request);
-	tbg_requests_settle();
+	requests_settle();
 }
 
 static void on_input(struct tbg_gateway_request *v)
@@ -452,7 +453,7 @@ static void on_input(struct tbg_gateway_request *v)
 		return;
 	r->wants_input = false;
 	CALL(r, readable);
-	tbg_requests_settle();
+	requests_settle();
 }
 
 static void on_output(struct tbg_gateway_request *v)
@@ -463,7 +464,7 @@ static void on_output(struct tbg_gateway_request *v)
 		return;
 	r->wants_room = false;
 	CALL(r, writable);
-	tbg_requests_settle();
+	requests_settle();
 }
 
 static void on_gone(struct tbg_gateway_request *v)
@@ -491,7 +492,7 @@ static void on_gone(struct tbg_gateway_request *v)
 	tbg_lines_free(&r->early);
 	free(r);
 	count();
-	tbg_requests_settle();		/* requests that end() has resumed */
+	requests_settle();		/* requests that end() has resumed */
 }
 
 /* --- its children -------------------------------------------------------- */

@@ -29,7 +29,7 @@ struct tbg_chunk {			/* memory freed with its request */
 
 struct tbg_request {
 	struct tbg_gateway_request *v;
-	STAILQ_ENTRY(tbg_request) todo;	/* list of those that tbg_requests_settle() handles */
+	STAILQ_ENTRY(tbg_request) todo;	/* list of those that requests_settle() handles */
 	bool marked;			/* in that list */
 	void *own;			/* private to the module */
 	SLIST_HEAD(, tbg_chunk) chunks;
@@ -52,8 +52,6 @@ int tbg_module_run(const struct tbg_pool_command *o, int listen_fd, int state_fd
 
 /* Schedules r to be handled once the callback has returned. */
 void tbg_request_mark(struct tbg_request *r);
-/* Handles scheduled requests; to be called after each callback from the loop. */
-void tbg_requests_settle(void);
 
 struct tbg_loop *tbg_module_loop(void);
 const struct tbg_pool_command *tbg_module_command(void);

@@ -160,7 +160,11 @@ static void member_take(struct tbg_cc *cc, const struct tbg_member *m)
 		cc->private_ = given;
 }
 
-bool tbg_cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields)
+/*
+ * Reads all lines of CDN-Cache-Control (RFC 9213), which replaces Cache-Control
+ * and Expires. False, with *cc unchanged: there is no valid one.
+ */
+static bool cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields)
 {
 	const struct tbg_field_line *f = NULL;
 	struct tbg_cc found = cc_none;
@@ -445,7 +449,7 @@ void tbg_response_directives_read(struct tbg_response_directives *t, unsigned in
 	/* the stored response then lacks the field (5.2.2.4, 5.2.2.7) */
 	t->set_cookie &= !tbg_cc_names(fields, "no-cache", TBG_SLICE("Set-Cookie")) &&
 			 !tbg_cc_names(fields, "private", TBG_SLICE("Set-Cookie"));
-	s.targeted = tbg_cc_targeted(&t->cc, fields);
+	s.targeted = cc_targeted(&t->cc, fields);
 	if (!t->has_date)
 		t->date_s = now_s;
 	t->has_validator |= s.has_modified;

@@ -31,12 +31,6 @@ struct tbg_cc {
 	int64_t stale_while_revalidate, stale_if_error;
 };
 
-/*
- * Reads all lines of CDN-Cache-Control (RFC 9213), which replaces Cache-Control
- * and Expires. False, with *cc unchanged: there is no valid one.
- */
-bool tbg_cc_targeted(struct tbg_cc *cc, const struct tbg_fields *fields);
-
 /* The directives of a request. */
 struct tbg_request_directives {
 	struct tbg_cc cc;

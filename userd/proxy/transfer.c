@@ -126,7 +126,8 @@ void tbg_transfer_release(struct tbg_transfer *x)
 	transfer_free(x);
 }
 
-void tbg_transfer_resp_body_put(struct tbg_transfer *x)
+/* Releases the received body when no operation receives into it: the client may be slow. */
+static void resp_body_put(struct tbg_transfer *x)
 {
 	if (tbg_transfer_fetches(x) || x->upstream_conns_nr)
 		return;
@@ -138,7 +139,7 @@ void tbg_transfer_conn_gone(struct tbg_transfer *x)
 {
 	tbg_transfer_hold(x);
 	x->upstream_conns_nr--;
-	tbg_transfer_resp_body_put(x);
+	resp_body_put(x);
 	tbg_transfer_release(x);
 }
 
@@ -209,7 +210,7 @@ void tbg_transfer_go_on(struct tbg_transfer *x, enum tbg_transfer_phase next)
 		}
 	}
 	if (next == TBG_TRANSFER_DONE)
-		tbg_transfer_resp_body_put(x);
+		resp_body_put(x);
 }
 
 /* In HTTP/1.0 a body may end with the connection; an abort by the client looks the same. */
@@ -241,7 +242,8 @@ bool tbg_transfer_is_hit(const struct tbg_transfer *x)
 	return x->answer_from == TBG_ANSWER_HIT;
 }
 
-const char *tbg_transfer_reason(const struct tbg_transfer *x)
+/* Returns the origin of its answer, as logged. */
+static const char *reason_of(const struct tbg_transfer *x)
 {
 	if (tbg_transfer_is_hit(x))
 		return tbg_cache_word(TBG_CACHE_HIT);
@@ -531,7 +533,7 @@ static void transfer_record(const struct tbg_answerer *a, struct tbg_answerer_re
 		.request = { x->req + x->m.head_off, x->m.len - x->m.head_off },
 		.host = x->host, .request_id = x->request_id,
 		.status = x->delivery >= TBG_DELIVERY_SENDING ? x->status : 0,
-		.body = x->body_sent, .reason = tbg_transfer_reason(x),
+		.body = x->body_sent, .reason = reason_of(x),
 	};
 	if (x->sent_ns && !x->hit) {
 		ret->upstream = x->upstream->name;

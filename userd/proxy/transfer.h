@@ -196,9 +196,6 @@ struct tbg_transfer {
 /* The operations that connections use, see client/answerer.h. */
 extern const struct tbg_answerer_ops tbg_transfer_answers;
 
-/* Returns the origin of its answer, as logged. */
-const char *tbg_transfer_reason(const struct tbg_transfer *x);
-
 /* Returns whether a stored response answered without a request to a server (RFC 9211 2.1). */
 bool tbg_transfer_is_hit(const struct tbg_transfer *x);
 
@@ -214,8 +211,6 @@ struct tbg_transfer *tbg_transfer_check(struct tbg_worker *w,
 
 /* Called by proxy/connection_pool.c: a connection no longer uses the transfer's memory. */
 void tbg_transfer_conn_gone(struct tbg_transfer *x);
-/* Releases the received body when no operation receives into it: the client may be slow. */
-void tbg_transfer_resp_body_put(struct tbg_transfer *x);
 
 /* Checks time limits, on every tick. */
 void tbg_transfers_check(struct tbg_worker *w);

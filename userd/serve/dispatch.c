@@ -82,8 +82,8 @@ bool tbg_route_hands_over(const struct tbg_location *location,
 	       !(m->method == TBG_METHOD_OPTIONS && m->last_hop);
 }
 
-int tbg_route_part(const struct tbg_object *o, bool head,
-		   const struct tbg_conditions *c)
+/* Selects the part of an object that answers: GET, HEAD or 304; -412: none. */
+static int part_of(const struct tbg_object *o, bool head, const struct tbg_conditions *c)
 {
 	switch (tbg_conditions_eval(c, o->etag, o->etag_len, o->modified_s)) {
 	case 304:
@@ -343,7 +343,7 @@ static bool route_cached(const struct tbg_server *s, const struct tbg_ask *ask,
 	ret->body_len = 0;
 	ret->object = o;
 	ret->hit = true;
-	part = tbg_route_part(o, ask->method == TBG_METHOD_HEAD, &ask->conditions);
+	part = part_of(o, ask->method == TBG_METHOD_HEAD, &ask->conditions);
 	if (part < 0) {
 		tbg_answer_instead(ret, -part);
 		return true;

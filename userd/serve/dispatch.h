@@ -121,8 +121,4 @@ struct tbg_object *tbg_route_variant(const struct tbg_server *s,
 bool tbg_route_key(const struct tbg_server *s, const struct tbg_site *site,
 		   const char *path, size_t len, struct tbg_key *ret);
 
-/* Selects the part of an object that answers: GET, HEAD or 304; -412: none. */
-int tbg_route_part(const struct tbg_object *o, bool head,
-		   const struct tbg_conditions *c);
-
 #endif

@@ -54,8 +54,12 @@ static bool timed_put(const struct tbg_maps *maps, const struct tbg_exchange *x,
 	return true;
 }
 
-int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
-		      uint32_t len, uint8_t *out, size_t size)
+/*
+ * Writes the last len bytes of a reply, as wire has sent it, to out. Returns their
+ * number, or -ESTALE: they are no longer available.
+ */
+static int exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
+			 uint32_t len, uint8_t *out, size_t size)
 {
 	unsigned int class = TBG_BLOB_CLASS(x->blob);
 	const struct tbg_blob_part *part;
@@ -101,7 +105,7 @@ int tbg_take_back_bytes(const struct tbg_maps *maps, int slot, uint32_t written,
 	default:
 		return 0;
 	}
-	len = tbg_exchange_read(maps, &y.last, y.len, out, size);
+	len = exchange_read(maps, &y.last, y.len, out, size);
 	y.commit = 1;
 	return len < 0 || ask(maps, &y) == TBG_TAKE_BACK_BYTES ? len : 0;
 }

@@ -10,13 +10,6 @@
 #include "tiers/wire.h"
 
 /*
- * Writes the last len bytes of a reply, as wire has sent it, to out. Returns their
- * number, or -ESTALE: they are no longer available.
- */
-int tbg_exchange_read(const struct tbg_maps *maps, const struct tbg_exchange *x,
-		      uint32_t len, uint8_t *out, size_t size);
-
-/*
  * Takes the unacknowledged end of wire's last reply on this slot back: copies at most
  * size bytes to out, which the caller writes to the socket next. written: bytes written
  * to the socket so far. Returns their number; 0 if there is nothing to take back; or
