@@ -12,7 +12,6 @@
 
 struct tbg_server;
 
-#define TBG_ADMIN_TOKEN_MIN	16	/* bytes of a token */
 
 struct tbg_admin_request {
 	const char *head;
