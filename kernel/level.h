@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The running kernel's version against the fix levels that a line of
- * requirements lists. For the daemon and for `toboggan probe`, which must say
- * the same of a kernel.
+ * requirements lists. For the daemon and for `toboggan probe`, which must report
+ * a kernel alike.
  */
 #ifndef TBG_KERNEL_LEVEL_H
 #define TBG_KERNEL_LEVEL_H
@@ -22,7 +22,7 @@ enum tbg_level {
 	TBG_LEVEL_FIXED,	/* at its series' level, or newer than all series */
 	TBG_LEVEL_OPEN,		/* below it */
 	TBG_LEVEL_UNLISTED,	/* a series whose level nobody has written down */
-	TBG_LEVEL_UNKNOWN,	/* uname or the list say no version */
+	TBG_LEVEL_UNKNOWN,	/* uname or the list has no version */
 };
 
 /* Candidates: 7.2.0-rc3, Debian's 7.2~rc3, Fedora's 7.2.0-0.rc3. */

@@ -68,7 +68,7 @@ class Reader:
         if not inside and mine and (ok or any(r["verdict"] == "fail" for r in mine)):
             for r in mine:
                 r["notes"] += self.faults if r["verdict"] == "fail" else []
-            return None             # the program only repeats what its rows say
+            return None             # the program only repeats its rows
         notes, self.notes = self.notes, []
         took = self.took if inside else self.seconds
         self.rows.append({

@@ -105,7 +105,7 @@ const char *tbg_request_variable(const struct tbg_request *r, const char *name);
 const char *tbg_request_cookie(struct tbg_request *r, const char *name);
 /* A parameter of the query, decoded. */
 const char *tbg_request_parameter(struct tbg_request *r, const char *name);
-/* The same of any form (application/x-www-form-urlencoded), such as a body. */
+/* The same for any form (application/x-www-form-urlencoded), such as a body. */
 const char *tbg_form_parameter(struct tbg_request *r, const char *form, size_t len,
 			       const char *name);
 

@@ -96,8 +96,8 @@ static unsigned int listens_of(const struct tbg_options *o, unsigned int nr,
 }
 
 /*
- * The socket with this address from the service manager, which may have several (ReusePort): that
- * behind so many others of the same address; -1: none. *ret_nr: how many have it.
+ * The socket with this address from the service manager, which may have several (ReusePort): the
+ * one after `behind` others of the same address; -1: none. *ret_nr: how many have it.
  */
 static int socket_given(const struct sockaddr_storage *a, unsigned int behind,
 			unsigned int *ret_nr)

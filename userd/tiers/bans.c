@@ -178,7 +178,7 @@ struct found {
 
 /* What the lists of the configuration contain; filled while reading them. */
 struct reading {
-	enum filed all;			/* what they say of `all` */
+	enum filed all;			/* their entry for `all` */
 	bool around_v4;			/* whether they have an IPv6 prefix as ::/1 */
 };
 

@@ -36,8 +36,8 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 		  char *ret_msg, size_t msg_len);
 
 /*
- * Lets wire answer on connections of this listening socket. nr: so many of the daemon's share its
- * port; where there are more, another process listens, too.
+ * Lets wire answer on connections of this listening socket. nr: the number of the
+ * daemon's sockets that share its port; where there are more, another process listens, too.
  */
 int tbg_wire_listen(struct tbg_wire *w, int fd, uint32_t nr);
 
