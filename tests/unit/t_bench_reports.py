@@ -242,6 +242,36 @@ def t_a_value_in_ns_is_shown_in_a_unit_that_a_person_reads():
                                                 "highest, requests a second": {"b": 4000}}}
     assert list(terminal.derived(entry)) == ["mix, processor time: 161 µs (a)",
                                              "highest, requests a second: 4000 (b)"]
+    table = report.derived(entry)
+    assert ">mix, processor time<" in table and ">161 µs<" in table and ">4000<" in table, table
+
+
+def t_the_titles_of_derived_values_are_shown_as_they_are():
+    """Of all experiments that have some; only a unit that stands with the value is left out."""
+    seen, medians = {}, {"error_percent": 0.5, "conforming_percent": 99.0}
+    for name, kind in invoke.EXPERIMENTS.items():
+        if kind.derive is experiment.Experiment.derive:
+            continue
+        exp = kind(options(name))
+        entry = {"servers": ["toboggan", "toboggan-user"],
+                 "points": [{"x": p.x, "label": p.label} for p in exp.points], "summary": [
+                     {"point": p.x, "server": server, "limit": [], "errors": 0, "valid": 1,
+                      "invalid": 0, "counted": 1, "disturbed": 0, "figures": {
+                          f[0]: {"n": 1, "median": medians.get(f[0], 1e6)}
+                          for f in exp.figures}}
+                     for p in exp.points for server in ("toboggan", "toboggan-user")]}
+        entry["derived"] = exp.derive(entry)
+        assert entry["derived"], name
+        lines = list(terminal.derived(entry))
+        for title in entry["derived"]:
+            own = title.replace(", ns of processor time", ", processor time")
+            mine = [line for line in lines if line.startswith(f"{own}: ")]
+            assert mine, (name, title, lines)
+            assert all("s (t" in line for line in mine) == (own != title), mine
+            assert f">{own}<" in report.derived({**entry, "ranking": None}), title
+            seen[title] = mine
+    assert "most connections of which 95 % conform" in seen, seen
+    assert "SPECweb99 mix, ns of processor time a request" in seen, seen
 
 
 def t_the_terminal_has_the_table_and_the_reasons():

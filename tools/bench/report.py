@@ -23,7 +23,7 @@ from engine import FORMAT
 from arrivals import autobench_rows
 from bottleneck import WORDS, refused
 from messages import Problem
-from units import digits, human
+from units import human
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --soft: #f4f4f2; --line: #ddd;
@@ -220,12 +220,8 @@ def derived(entry: dict) -> str:
                   for row in rows]
         return '<div class="wide"><table>' + \
             "".join(f"<tr>{''.join(row)}</tr>" for row in cells) + "</table></div>"
-    rows = []
-    for title, values in entry["derived"].items():
-        for name, value in values.items():
-            text = value if isinstance(value, str) else digits(value, 4)
-            rows.append(f'<tr><td class="l">{esc(title)}</td><td class="l">{esc(name)}</td>'
-                        f"<td>{esc(text)}</td></tr>")
+    rows = [f'<tr><td class="l">{esc(title)}</td><td class="l">{esc(name)}</td>'
+            f"<td>{esc(words)}</td></tr>" for title, name, words in terminal.derived_rows(entry)]
     return f'<div class="wide"><table>{"".join(rows)}</table></div>' if rows else ""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BOUND = "≥ a lower bound, from the core's time for a reply: the client was full before the core"
 BUSY = "~ other programs took a part of these CPUs"
-NS_OF = "ns of "            # in the title of a value that is shown with a unit of its own
+NS_OF = ", ns of "          # in the title of a value that is shown with a unit of its own
 FIGURES = 2                 # of an experiment, the first that have values
 
 
@@ -108,13 +108,18 @@ def aligned(lines: Any) -> str:
                      for line in lines)
 
 
-def derived(entry: dict) -> Iterator[str]:
+def derived_rows(entry: dict) -> Iterator[tuple[str, str, str]]:
+    """(title, server, value in words) of each."""
     for title, values in entry["derived"].items():
         for name, value in values.items():
-            words = value if isinstance(value, str) else \
+            yield title.replace(NS_OF, ", ", 1), name, value if isinstance(value, str) else \
                 human(value, "ns") if NS_OF in title else digits(value, 4)
-            yield f"{title.replace(NS_OF, '', 1)}: {words}" + \
-                f" ({name})" * (len(entry["servers"]) > 1)
+
+
+def derived(entry: dict) -> Iterator[str]:
+    """A line for each."""
+    for title, name, words in derived_rows(entry):
+        yield f"{title}: {words}" + f" ({name})" * (len(entry["servers"]) > 1)
 
 
 def table(entry: dict) -> str:
