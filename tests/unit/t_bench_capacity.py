@@ -312,6 +312,39 @@ def t_bad_input_is_reported_and_gives_no_figure():
     engine.Run.check_descriptors(run, load)
 
 
+def t_wire_answers_all_rows_of_its_sizes():
+    """A column whose requests went to the daemon shows nothing of wire."""
+    exp = capacity.Capacity(options("capacity"))
+    late = servers.Toboggan(None, "toboggan x", options=["--wire-size", "4096"])
+    wire, user = servers.Toboggan(None, "toboggan"), servers.Toboggan(None, "x", tiers="user")
+    points = {p.label: p for p in exp.points}
+    for label, server, want in (
+            *((label, wire, "detail=wire") for label in ("304", "1 KiB", "4 KiB", "8 KiB",
+                                                         "14 KiB", "1 KiB, 1 a connection")),
+            ("64 KiB", wire, ""), ("1 KiB, passed up", wire, ""), ("14 KiB", user, "hit"),
+            ("1 KiB", late, "detail=wire"), ("8 KiB", late, "hit")):
+        assert exp.want(points[label], server) == want, (label, server.name)
+        after_load(exp, points[label], server, 90 if want == "detail=wire" else 0)
+        if want == "detail=wire":
+            refused(after_load, exp, points[label], server, 89,
+                    text="wire answered only 89 of 100 requests")
+    for words in ("--browser",), ("--header", "Cookie: a=b"):       # to curl, not to loop.c
+        exp = capacity.Capacity(options("capacity", *words))
+        assert exp.want(points["8 KiB"], wire) == "detail=wire", words
+        assert exp.want(points["14 KiB"], wire) == "hit", words
+        refused(after_load, exp, points["14 KiB"], wire, 89, text="wire answered only 89")
+
+
+def after_load(exp, point, server, by_wire):
+    """Let an experiment judge 100 good replies, so many of them by wire."""
+    run = types.SimpleNamespace(lab=types.SimpleNamespace(server_cpus={0}, client_cpus={1}))
+    exp.sent_again = None
+    exp.after(run, point, server, {"invalid": None, "rate": 100, "others_share": 0.0,
+                                   "tiers": {"wire": by_wire, "user": 100 - by_wire}},
+              {"requests": 100, "verified": 1, "gaps": 0, "resent": 0, "segments": 100,
+               "held_ms": 20, "idle": {"0": 0.0, "1": 0.5}, "stolen": {"0": 0.0}})
+
+
 def t_a_load_that_was_killed_leaves_no_program():
     load, bared = loads.Loop(4, "x.list"), []
     load.iface = "tbg7"

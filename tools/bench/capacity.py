@@ -45,6 +45,7 @@ MISSES = 4096               # files, nearly none of which is cached
 MISS_PATH = "/%31k.jpg"     # SMALL, with a path that only the daemon decodes
 WIRE, USER = "toboggan", "toboggan-user"
 KIB = 1024
+BY_WIRE_MOST = 13936        # bytes of the longest body that wire answers, with its head
 NO_SIZE = "none of these"   # up to which wire pays
 # 14 KiB include the head: wire answers what fits into ten segments.
 ROWS = (
@@ -53,7 +54,7 @@ ROWS = (
     ("1k", "1 KiB", SMALL, 1024, 0, ""),
     ("4k", "4 KiB", files.size_path(4096), 4096, 0, ""),
     ("8k", "8 KiB", files.size_path(8192), 8192, 0, ""),
-    ("14k", "14 KiB", files.size_path(13936), 13936, 0, ""),
+    ("14k", "14 KiB", files.size_path(BY_WIRE_MOST), BY_WIRE_MOST, 0, ""),
     ("64k", "64 KiB", files.size_path(65536), 65536, 0, ""),
     ("100", "1 KiB, 100 a connection", SMALL, 1024, 100, ""),
     ("10", "1 KiB, 10 a connection", SMALL, 1024, 10, ""),
@@ -235,12 +236,16 @@ class FullCore(Experiment):
         crc = files.crc(SMALL if point.kind == "pass" else point.path, point.size)
         return Check(point.path, headers=headers, crc=crc, want=self.want(point, server))
 
-    @staticmethod
-    def want(point: Any, server: Server) -> str:
-        """Check by Cache-Status that the tier of the column answers."""
+    def want(self, point: Any, server: Server) -> str:
+        """Check by Cache-Status that the tier of the column answers.
+
+        curl has a socket on this machine, so wire's segments to it are as long as the skb of its
+        request allows. If that has more fields, ten do not hold 14 KiB; those of loop.c do.
+        """
         if not isinstance(server, Toboggan) or point.kind not in ("", "304") or point.size > 16384:
             return ""
-        return "detail=wire" if server.tier == "wire" and point.size <= KIB else "hit"
+        short = (self.opts.header or self.opts.browser) and point.size > 8 * KIB
+        return "detail=wire" if by_wire(point, server) and not short else "hit"
 
     def prepare(self, run: Run, point: Point, server: Server) -> None:
         self.check(run, point, server).settle(run.lab, server)
@@ -270,8 +275,7 @@ class FullCore(Experiment):
         if lost > LOST_MAX:
             raise Problem(f"the link lost segments: {lost:.1%} of them were missing or repeated")
         tiers = sample.get("tiers")
-        if tiers and server.tier == "wire" and point.kind in ("", "304") and point.size <= KIB \
-                and not self.misses and not self.old and \
+        if tiers and by_wire(point, server) and not self.misses and not self.old and \
            tiers.get("wire", 0) < 0.9 * got["requests"]:
             raise Problem(f"wire answered only {tiers.get('wire', 0):,} of {got['requests']:,} "
                           "requests; see toboggan stats")
@@ -306,6 +310,15 @@ class FullCore(Experiment):
 
     def line(self, sample: Sample) -> str:
         return f"{sample['rate']:,.0f}/s, core {sample['server_share']:.0%} full"
+
+
+def by_wire(point: Any, server: Any) -> bool:
+    """Whether a server of ours must answer a point by wire.
+
+    With options of its own (--also) it may send fewer segments, so only one is certain.
+    """
+    return server.tier == "wire" and point.kind in ("", "304") and \
+        point.size <= (KIB if server.options else BY_WIRE_MOST)
 
 
 def by_others(sample: Sample) -> str:
