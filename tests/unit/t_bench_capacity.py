@@ -35,8 +35,30 @@ def t_where_wire_pays_follows_from_the_rates():
     assert capacity.pays_from(1e5, 9e4, 1.2e5).startswith("never")
     assert capacity.pays_from(1e6, None, 1e5) is None
     assert capacity.pays_up_to([(8192, 2e5, 1e5), (16384, 5e4, 1e5)]) == "12.0 KiB"
-    assert capacity.pays_up_to([(1024, 2e5, 1e5), (4096, 3e5, 1e5)]) == "all that it answers"
+    assert capacity.pays_up_to([(1024, 2e5, 1e5), (13936, 3e5, 1e5)]) == "all that it answers"
     assert capacity.pays_up_to([(1024, 1e5, 2e5), (4096, 1e5, 2e5)]) == "none of these"
+
+
+def t_wire_pays_up_to_the_longest_size_that_was_measured():
+    sizes = [(1024, 3e5, 1e5), (4096, 2e5, 1e5), (8192, 2e5, 1e5)]
+    assert capacity.pays_up_to(sizes[:2]) == "at least 4 KiB"
+    assert capacity.pays_up_to(sizes) == "at least 8 KiB"
+    for refused_ in (13936, None, 1e5), (13936, 2e5, None):
+        assert capacity.pays_up_to([*sizes, refused_]) == "at least 8 KiB", refused_
+    assert capacity.pays_up_to([*sizes, (13936, 2e5, 1e5)]) == "all that it answers"
+    assert capacity.conclusion("28 %", "at least 8 KiB") == \
+        "wire pays from 28 % hits on, and up to at least 8 KiB, on this machine"
+    for words, rates, want in (
+            (("--quick",), {"1 KiB": 2, "8 KiB": 2}, "up to at least 8 KiB"),
+            (("--rows", "1k,4k"), {"1 KiB": 2, "4 KiB": 2}, "up to at least 4 KiB"),
+            ((), {"1 KiB": 2, "8 KiB": 2, "14 KiB": 0}, "up to at least 8 KiB"),
+            ((), {"1 KiB": 2, "8 KiB": 2, "14 KiB": 2}, "up to all that it answers")):
+        exp = capacity.Capacity(options("capacity", *words))
+        entry = of_points(exp, {(label, server): rate * 1e5 / (1 + (server != "toboggan"))
+                                for label, rate in rates.items()
+                                for server in ("toboggan", "toboggan-user")})
+        exp.derive(entry)
+        assert f"{want}, on this machine" in entry["last_lines"][0], (words, entry["last_lines"])
 
 
 def t_the_conclusion_is_a_sentence():
@@ -214,6 +236,16 @@ def of_rates(exp, rates):
             "x_named": True, "summary": summary,
             "figures": [list(f) for f in exp.figures], "servers": list(rates), "reference": None,
             "points": [{"x": 0, "label": "1 KiB"}], "samples": [], "derived": {}}
+
+
+def of_points(exp, rates):
+    """A run of some of its points: {(label, server): requests a second}; 0: refused."""
+    servers_, x = list(dict.fromkeys(s for _, s in rates)), {p.label: p.x for p in exp.points}
+    ret = of_rates(exp, {name: (0, bottleneck.SERVER) for name in servers_})
+    ret["summary"] = [
+        {**of_rates(exp, {name: (rate, bottleneck.SERVER if rate else bottleneck.UNKNOWN)})
+         ["summary"][0], "point": x[label]} for (label, name), rate in rates.items()]
+    return {**ret, "points": [{"x": p.x, "label": p.label} for p in exp.points]}
 
 
 def t_connections_are_no_more_than_a_core_s_queue_has_room_for():

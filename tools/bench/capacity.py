@@ -47,6 +47,7 @@ WIRE, USER = "toboggan", "toboggan-user"
 KIB = 1024
 BY_WIRE_MOST = 13936        # bytes of the longest body that wire answers, with its head
 NO_SIZE = "none of these"   # up to which wire pays
+ALL = "all that it answers"
 # 14 KiB include the head: wire answers what fits into ten segments.
 ROWS = (
     # name, label, path, bytes of the body, requests a connection, more attributes
@@ -400,7 +401,7 @@ class Capacity(FullCore):
         if share:
             ret["wire pays from this share of hits on, 1 KiB"] = {wired: share}
         sizes = [(p.size, rates.get((p.x, wired)), rates.get((p.x, USER)))
-                 for p in self.points if not p.kind and not p.calls and p.size <= 14 * KIB]
+                 for p in self.points if not p.kind and not p.calls and p.size <= BY_WIRE_MOST]
         up_to = pays_up_to(sizes)
         if up_to:
             ret["and up to this size"] = {wired: up_to}
@@ -468,4 +469,5 @@ def pays_up_to(sizes: Any) -> str | None:
     for (a, ya), (b, yb) in zip(known, known[1:]):
         if yb <= 0:
             return f"{(a + (b - a) * ya / (ya - yb)) / KIB:.1f} KiB"
-    return "all that it answers"
+    longest = known[-1][0]
+    return ALL if longest >= BY_WIRE_MOST else f"at least {human(longest, 'B')}"
