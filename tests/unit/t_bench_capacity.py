@@ -217,6 +217,27 @@ def t_conclusions_from_figures_that_were_disturbed_are_marked():
     assert "do not quote" in entry["last_lines"][-1], entry["last_lines"]
 
 
+def t_only_figures_that_a_conclusion_comes_from_mark_it():
+    exp = capacity.Capacity(options("capacity", "--busy-machine"))
+    names = ("1 KiB", "4 KiB", "14 KiB", "64 KiB", "1 KiB, passed up", "1 KiB, proxied")
+    entry = of_points(exp, {(label, server): 1e5 * (1 + (server == "toboggan")) /
+                            (3 if "passed" in label else 1)
+                            for label in names for server in ("toboggan", "toboggan-user")})
+    labels, words = {p.x: p.label for p in exp.points}, {}
+    for row in entry["summary"]:
+        row["disturbed"] = 1            # of three: the figure is that of the others
+    exp.derive(entry)
+    assert len(entry["last_lines"]) == 1, entry["last_lines"]
+    for row in entry["summary"]:
+        row["disturbed"] = 3
+        exp.derive(entry)
+        row["disturbed"] = 0
+        words[labels[row["point"]], row["server"]] = "do not quote" in entry["last_lines"][-1]
+    assert [key for key, marked in words.items() if not marked] == [
+        ("64 KiB", "toboggan"), ("64 KiB", "toboggan-user"), ("1 KiB, passed up", "toboggan-user"),
+        ("1 KiB, proxied", "toboggan"), ("1 KiB, proxied", "toboggan-user")], words
+
+
 def t_ratios_are_to_another_kind_of_server_or_to_the_first():
     for names, to in ((["toboggan", "toboggan-user", "nginx", "floor"], "nginx"),
                       (["toboggan-wire", "toboggan-user", "floor"], "toboggan-wire"),

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import bottleneck
 import fileset as files
 import lists
-import terminal
 from option_types import field_line, not_negative, whole
 from engine import Check
 from experiment import Experiment, Point, make
@@ -25,6 +24,7 @@ from messages import Problem, Usage
 from meters import first
 from units import human
 from servers import FLOOR, KINDS, Floor, Origin, Toboggan, fetch
+from stats import disturbed
 from fileset import SMALL
 
 if TYPE_CHECKING:
@@ -384,31 +384,36 @@ class Capacity(FullCore):
     # --- what follows
 
     def derive(self, entry: dict) -> dict[str, dict[str, str]]:
-        rates = {(row["point"], row["server"]): row["figures"]["throughput"]["median"]
-                 for row in entry["summary"] if row["figures"]["throughput"]}
-        label = {p.label: p.x for p in self.points}
+        if self.misses:         # then no row shows what a hit costs
+            entry["last_lines"] = []
+            return {}
+        rows = {(row["point"], row["server"]): row for row in entry["summary"]
+                if row["figures"]["throughput"]}
+        label, used = {p.label: p.x for p in self.points}, []
 
-        def rate(name: str, server: str) -> Any:
-            return rates.get((label.get(name), server))
+        def rate(x: Any, server: str) -> Any:
+            row = rows.get((x, server))
+            return row and row["figures"]["throughput"]["median"]
 
         ret, lines = {}, []
         wired = next((name for name in (WIRE, f"{WIRE}-wire") if name in entry["servers"]), WIRE)
-        if self.misses:         # then no row shows what a hit costs
-            entry["last_lines"] = lines
-            return {}
-        share = pays_from(rate("1 KiB", wired), rate("1 KiB, passed up", wired),
-                          rate("1 KiB", USER))
+        hit = label.get("1 KiB")
+        three = [(hit, wired), (label.get("1 KiB, passed up"), wired), (hit, USER)]
+        share = pays_from(*(rate(*key) for key in three))
         if share:
             ret["wire pays from this share of hits on, 1 KiB"] = {wired: share}
-        sizes = [(p.size, rates.get((p.x, wired)), rates.get((p.x, USER)))
-                 for p in self.points if not p.kind and not p.calls and p.size <= BY_WIRE_MOST]
-        up_to = pays_up_to(sizes)
+            used += three
+        sizes = [(p.size, (p.x, wired), (p.x, USER)) for p in self.points
+                 if not p.kind and not p.calls and p.size <= BY_WIRE_MOST]
+        up_to = pays_up_to([(size, *(rate(*key) for key in keys)) for size, *keys in sizes])
         if up_to:
             ret["and up to this size"] = {wired: up_to}
+            used += [key for _, *keys in sizes if all(key in rows for key in keys) for key in keys]
         if share or up_to:
             lines.append(conclusion(share, up_to))
-        floor, wire = rate("1 KiB", FLOOR), rate("1 KiB", wired)
+        floor, wire = rate(hit, FLOOR), rate(hit, wired)
         if floor and wire:
+            used += [(hit, FLOOR), (hit, wired)]
             least = "at least " * any(row["server"] == FLOOR and
                                       bottleneck.AT_LEAST in row["limit"]
                                       for row in entry["summary"])
@@ -420,7 +425,7 @@ class Capacity(FullCore):
         elif FLOOR in entry["servers"]:
             lines.append("how far a hit is from the floor, a TC program that only answers, is not "
                          "known: " + ("the floor" if wire else "wire") + " has no figure")
-        if lines and any("~" in terminal.mark(row, "throughput") for row in entry["summary"]):
+        if any(disturbed(rows[key]) for key in used):
             lines.append("other programs took a part of these CPUs: do not quote this")
         entry["last_lines"] = lines
         return ret

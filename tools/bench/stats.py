@@ -53,6 +53,11 @@ def pairs_of(ours: Any, theirs: dict) -> list:
     return [p for p in both if not any(s.get("disturbed") for s in p)] or both
 
 
+def disturbed(row: Any) -> bool:
+    """Whether every sample of a row of the summary was: the others alone make its figures."""
+    return bool(row["disturbed"]) and row["disturbed"] == row["valid"]
+
+
 def paired(key: str, unit: str, pairs: list) -> dict | None:
     """How the first of some pairs of samples compare with the second, None without a pair.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator
 
 from bottleneck import AT_LEAST
+from stats import disturbed
 from units import digits, human
 
 if TYPE_CHECKING:
@@ -33,11 +34,6 @@ def why_not(entry: dict, point: Point, name: str, row: Any) -> Any:
 def bound(row: Any, key: str) -> str:
     """The mark of a lower bound."""
     return "≥" * (key == "throughput" and AT_LEAST in row["limit"] and bool(row["figures"][key]))
-
-
-def disturbed(row: Any) -> bool:
-    """Whether every sample of a figure was."""
-    return bool(row["disturbed"]) and row["disturbed"] == row["valid"]
 
 
 def mark(row: Any, key: str) -> str:
