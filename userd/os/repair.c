@@ -23,7 +23,7 @@
 #define WAIT_S	1		/* for an answer */
 #define KEPT_MAX 64		/* sockets in repair mode that are reset if the daemon is killed */
 #define CLOSED	7		/* TCP_CLOSE of the kernel, in tcpi_state */
-#define END	2		/* request without a socket, beside TCP_REPAIR_*: nothing is to be reset */
+#define END	2		/* beside TCP_REPAIR_*: nothing is to be reset */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int ours = -1;		/* the daemon's end, protected by the lock */

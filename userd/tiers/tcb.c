@@ -498,7 +498,8 @@ static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 		break;
 	}
 	if (age_ms > keep_s * 1000 && is_unchanged(s->t, key, tcb)) {
-		bpf_map_delete_elem(s->t->tcbs_fd, key);	/* not counted: the sweep corrects */
+		/* not counted: the sweep corrects that */
+		bpf_map_delete_elem(s->t->tcbs_fd, key);
 		return true;
 	}
 	s->open_nr += (tcb->state == TBG_TCB_FIN_WAIT || tcb->state == TBG_TCB_LAST_ACK) &&

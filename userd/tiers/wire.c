@@ -198,10 +198,8 @@ static int map_all(struct tbg_wire *w)
 {
 	int err = tbg_maps_open(&w->maps, w->obj);
 
-	if (err)
-		return err;
-	if (w->own)
-		return tbg_map_mmap(w->own->maps.tbg_tcb_rooms, &w->room);
+	if (err || w->own)
+		return err ?: tbg_map_mmap(w->own->maps.tbg_tcb_rooms, &w->room);
 	err = tbg_map_mmap(w->bpf->maps.tbg_conns, &w->conns);
 	w->maps.conns = w->conns.at;
 	w->maps.conns_nr = w->plan.conns;
