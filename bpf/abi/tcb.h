@@ -136,10 +136,11 @@ struct tbg_crowd_key {
 #define TBG_CROWDS_MAX	65536	/* clients that have connections of wire and are counted */
 
 /*
- * The room in the table of connections. Beyond `most` the kernel answers SYNs, whose
- * connections need no place. Those that wire closed first stay for a minute, as in TIME_WAIT;
- * beyond `closed_most` of them, one is removed when it has ended, as the kernel does with
- * net.ipv4.tcp_max_tw_buckets. The daemon's sweep corrects the numbers.
+ * How full the table of connections is. Once `most` places are taken, the kernel answers SYNs:
+ * its connections take no place. A connection that wire closed first stays for a minute, as in
+ * TIME_WAIT. Once there are `closed_most` of these, a further one is removed as soon as it has
+ * ended, as the kernel does with net.ipv4.tcp_max_tw_buckets. The daemon's sweep corrects both
+ * numbers.
  */
 struct tbg_tcb_room {
 	__s32 taken, most;	/* most, closed_most: 0: no limit */

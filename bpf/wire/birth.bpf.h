@@ -168,7 +168,10 @@ struct sock___shared {
 	struct sock_reuseport___wire *sk_reuseport_cb;
 } __attribute__((preserve_access_index));
 
-/* Whose listener is it? SHARED: this daemon's, and another process listens at the port, too. */
+/*
+ * The process that a listener belongs to. US: this daemon. SHARED: this daemon, but another
+ * process listens at the same port. OTHER: another process.
+ */
 enum tbg_owner { TBG_OWNER_OTHER, TBG_OWNER_SHARED, TBG_OWNER_US };
 
 static __always_inline enum tbg_owner tbg_owner_of(struct bpf_sock *sk)

@@ -91,7 +91,7 @@ static __always_inline int tbg_claim(const struct tbg_tcb_key *key, struct tbg_t
 	return why;
 }
 
-/* Copies a request whose reply was found into s->head, if it is not there. */
+/* Copies the request into s->head, unless it is there already. Its reply has been found. */
 static __always_inline void tbg_request_fetch(struct tbg_scratch *s)
 {
 	if (!s->pkt.loaded)

@@ -91,7 +91,7 @@ static __always_inline long tbg_load_words(struct tbg_frame *frame, __u32 off, v
 
 /*
  * Writes nr words of 32 bits at off of the frame's linear part. Negative: they are not all in it.
- * The address of what is written goes to no helper, so that clang keeps it in registers.
+ * No helper gets the address of the words, so clang can keep them in registers.
  */
 static __always_inline long tbg_put_words(struct tbg_frame *frame, __u32 off, const void *from,
 					  const __u32 nr)

@@ -92,7 +92,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		out = tbg_way_back(skb, p);
 		if (!out)
 			return TBG_WHY_IFACE;
-		/* with little room, that is for those whose SYNs wire has answered */
+		/* the last places of the table are for clients whose SYN wire has answered */
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || !tbg_tcb_fits() ||
 		    tbg_crowd_full(key))
 			return TBG_WHY_NO_FLOW;

@@ -2,9 +2,9 @@
 /*
  * Connections that are known to have a socket. Their segments pass after one look at
  * addresses and ports, instead of a whole parse and the searches for a connection of wire's
- * and for a socket. Those searches are made for a connection that is not here, and for one whose
- * segments come from another link address, interface or VLAN than before. Where they come from
- * is noted: wire answers there when the connection is given back.
+ * and for a socket. Both searches are made if the connection is not in this map, or if its
+ * segment comes from another link address, interface or VLAN than the last one. The map records
+ * where segments come from: that is where wire answers once the connection is given back.
  *
  * It is removed before it can become wire's: at a SYN that wire may answer, and when it is
  * given back, before wire reads the socket's numbers. Where the same addresses and ports

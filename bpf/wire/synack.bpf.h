@@ -197,7 +197,7 @@ static __always_inline __u32 tbg_cookie_time(__u32 now_ms, __u32 rest)
  * that the verifier checks it once.
  */
 __attribute__((noinline)) int tbg_synack_fill(struct __sk_buff *skb, struct tbg_scratch *s,
-					     const struct tbg_tcb_key *key)
+					      const struct tbg_tcb_key *key)
 {
 	const struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_cookie c = { .wscale = 15 };

@@ -12,7 +12,7 @@
 #include "core/conditional.h"
 #include "core/host.h"
 #define LIVE 24			/* requests from which the next one is chosen */
-#define LONG 512		/* bytes of the longest request whose answer is kept */
+#define LONG 512		/* answers to requests of up to 512 bytes are kept */
 #define BODY 100
 
 /* Two paths are published, each version with a body of its own. */

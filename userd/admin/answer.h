@@ -12,7 +12,6 @@
 
 struct tbg_server;
 
-
 struct tbg_admin_request {
 	const char *head;
 	size_t head_len;

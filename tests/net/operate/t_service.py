@@ -239,7 +239,7 @@ def t_wire_makes_connections_of_sockets_of_one_port():
 
 
 def t_port_of_another_process_too_is_the_kernel_s_and_that_is_shown():
-    """Whom the kernel chooses for a miss need not be the one whose wire answered before."""
+    """The kernel may give the other process a miss, although wire of this one answered before."""
     with one_port(1) as (given,), contextlib.ExitStack() as stack:
         d = late_wire(given)
         try:
