@@ -41,15 +41,16 @@
 /*
  * Size classes: X(name, bytes of one blob with its struct tbg_blob head,
  * percent of the memory budget). The last holds a body of 64 KiB with a head
- * of 1,424 bytes.
+ * of 1,424 bytes. Multiples of 64 keep all data where TBG_BLOB_APART puts it; the first
+ * and the last class need 32 bytes more for what they must hold.
  */
 #define TBG_CLASS_LIST(X) \
-	X(512,	  512,	 2) \
+	X(512,	  544,	 2) \
 	X(2K,	 2048,	34) \
 	X(4K,	 4096,	18) \
 	X(8K,	 8192,	18) \
 	X(16K,	16384,	18) \
-	X(68K,	69632,	10)
+	X(68K,	69664,	10)
 
 enum tbg_class {
 #define X(name, bytes, percent) TBG_CLASS_##name,
@@ -160,6 +161,14 @@ struct tbg_blob_part {
 };
 
 /*
+ * Bytes that put the data of a blob 32 behind a multiple of 64. In a frame, payload begins
+ * 54 to 90 bytes behind one, or at one. The copy to a place 1 to 15 bytes behind that of the
+ * data, modulo 4096, takes 390 ns for 1,250 bytes on AMD's Zen 4 ("rep movsb"), not 30, and
+ * 46 up to 31 bytes behind.
+ */
+#define TBG_BLOB_APART 32
+
+/*
  * An element of the index may be given to another key while a program reads it
  * (deleted elements of a BPF hash are reused at once), so a program may read a
  * mixture of two entries. It therefore answers only if gen and key0 of the
@@ -171,6 +180,7 @@ struct tbg_blob {
 	__u8 pad[3];
 	struct tbg_blob_part part[TBG_PART_NR];
 	__u64 key0;		/* h[0] of the key that the slot was filled for */
+	__u8 apart[TBG_BLOB_APART];
 	__u8 data[];
 };
 
@@ -212,7 +222,7 @@ __u32 tbg_blob_timed(const struct tbg_blob *blob)
 #define TBG_ENTRY_CLAIMS 0x4	/* requests that name another scheme or host are passed up */
 
 _Static_assert(sizeof(struct tbg_blob_part) == 16, "abi");
-_Static_assert(sizeof(struct tbg_blob) == 64, "abi");
+_Static_assert(sizeof(struct tbg_blob) == 96, "abi");
 _Static_assert(sizeof(struct tbg_entry) == 88 + TBG_PATH_MAX, "abi");
 
 #endif

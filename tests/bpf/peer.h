@@ -217,6 +217,13 @@ static void entry_put(struct tbg_entry *e, struct tbg_blob *b, uint32_t bytes,
 	knob->published++;
 }
 
+/* of a slot of each class */
+enum {
+#define X(name, bytes, percent) BYTES_##name = (bytes),
+	TBG_CLASS_LIST(X)
+#undef X
+};
+
 /*
  * Publishes path with a simple head in a slot of the 2K class, or of the 68K class if
  * it is too large. fill 0: each byte differs from its neighbours.
@@ -226,7 +233,7 @@ static void publish(const char *path, uint32_t slot, uint32_t gen, char fill,
 		    unsigned int body)
 {
 	bool large = body > 1600;
-	uint32_t bytes = large ? 69632 : 2048;
+	uint32_t bytes = large ? BYTES_68K : BYTES_2K;
 	struct tbg_blob *b = (void *)((large ? blobs_68k : blobs_2k) +
 				      slot * (uint64_t)bytes);
 	char *d = (char *)b->data;
@@ -263,7 +270,7 @@ static void publish_aged(const char *uri, uint32_t slot, uint32_t gen,
 			 uint64_t born_ns, unsigned int age_len)
 {
 	static const char date[] = "Date: Sun, 06 Nov 1994 08:00:00 GMT";
-	struct tbg_blob *b = (void *)(blobs_2k + slot * 2048ull);
+	struct tbg_blob *b = (void *)(blobs_2k + slot * (uint64_t)BYTES_2K);
 	char *d = (char *)b->data;
 	struct tbg_entry e = {
 		.blob = TBG_BLOB_ID(TBG_CLASS_2K, slot), .gen = gen,
@@ -284,7 +291,7 @@ static void publish_aged(const char *uri, uint32_t slot, uint32_t gen,
 	b->part[TBG_PART_GET] = (struct tbg_blob_part){ 0, head + 100, 0, at, 0, 200 };
 	b->part[TBG_PART_HEAD] = (struct tbg_blob_part){ 0, head, 0, at, 0, 200 };
 	b->part[TBG_PART_304] = (struct tbg_blob_part){ head + 100, nm, 0, nat, 0, 304 };
-	entry_put(&e, b, 2048, uri);
+	entry_put(&e, b, BYTES_2K, uri);
 }
 
 static void map_addr(__u32 ret[4], bool v6, bool server)

@@ -255,11 +255,11 @@ KTAP_TEST(t_entry_and_blob_must_agree)
 {
 	NEED_BPF();
 	publish("/g", 4, 11, 'g', 10);
-	((struct tbg_blob *)(blobs_2k + 4 * 2048))->gen = 12;
+	((struct tbg_blob *)(blobs_2k + 4 * BYTES_2K))->gen = 12;
 	struct peer p = peer_new(false, true);
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/g"), TBG_WHY_BLOB));
 	publish("/g", 4, 13, 'g', 10);
-	((struct tbg_blob *)(blobs_2k + 4 * 2048))->key0 ^= 1;
+	((struct tbg_blob *)(blobs_2k + 4 * BYTES_2K))->key0 ^= 1;
 	p = peer_new(false, true);
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/g"), TBG_WHY_BLOB));
 }
@@ -369,14 +369,14 @@ KTAP_TEST(t_uri_is_host_path_and_query)
 KTAP_TEST(t_part_outside_its_blob_passes)
 {
 	NEED_BPF();
-	struct tbg_blob_part *part = ((struct tbg_blob *)(blobs_2k + 7 * 2048))->part;
+	struct tbg_blob_part *part = ((struct tbg_blob *)(blobs_2k + 7 * BYTES_2K))->part;
 	struct peer p = peer_new(false, true);
 	publish("/p", 7, 30, 'p', 10);
-	part[TBG_PART_304].off = 2048 - 64 - TBG_304_ROOM + 1;
+	part[TBG_PART_304].off = TBG_BLOB_ROOM(BYTES_2K) - TBG_304_ROOM + 1;
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, "GET /p HTTP/1.1\r\nHost: x\r\n"
 			  "If-None-Match: \"abcd\"\r\n\r\n", TBG_WHY_BLOB));
 	p = peer_new(false, true);
-	part[TBG_PART_GET].len = 2048;
+	part[TBG_PART_GET].len = BYTES_2K;
 	KTAP_CHECK(passes(&p, TH_ACK | TH_PUSH, REQ("/p"), TBG_WHY_BLOB));
 	p = peer_new(false, true);
 	part[TBG_PART_GET].off = 1;

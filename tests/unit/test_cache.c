@@ -206,6 +206,24 @@ KTAP_TEST(t_body_of_64_kib_fits_with_its_heads)
 	KTAP_EQ(tbg_class_room(TBG_CLASS_NR - 1), 65536 + 1424 + TBG_304_ROOM);
 }
 
+/* see TBG_BLOB_APART */
+KTAP_TEST(t_data_is_not_where_payload_is)
+{
+	static const uint32_t heads[] = { 20 + 20, 20 + 32, 40 + 20, 40 + 32 };
+	uint32_t data = offsetof(struct tbg_blob, data);
+
+	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
+		for (uint32_t tag = 0; tag <= 4; tag += 4) {
+			uint32_t behind = (14 + tag + heads[i] - data) % 64;
+
+			KTAP_CHECK(behind > 15);
+		}
+	}
+#define X(name, bytes, percent) KTAP_CHECK((bytes) % 64 == 0 || (bytes) % 64 == 32);
+	TBG_CLASS_LIST(X)
+#undef X
+}
+
 KTAP_TEST(t_too_large_is_told_from_no_room)
 {
 	const uint32_t most = tbg_class_room(TBG_CLASS_NR - 1) - 2 * HEAD_LEN - 8;
