@@ -15,7 +15,7 @@
 #define TBG_KNOWN_BUSY	1	/* is being written */
 #define TBG_KNOWN_VOID	2	/* and is to be emptied, for a connection becomes wire's */
 
-/* Where the segments of a connection come from. */
+/* Where the segments of a connection come from. Addresses are as in a frame. */
 struct tbg_known_from {
 	__u16 own[3], mac[3];	/* destination and source address of their frames */
 	__u32 ifindex;

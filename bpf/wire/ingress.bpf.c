@@ -335,15 +335,13 @@ static __always_inline int tbg_ingress_control(struct __sk_buff *skb, struct tbg
 SEC("tc")
 int tbg_ingress(struct __sk_buff *skb)
 {
-	struct tbg_scratch *s = tbg_scratch_get();
-	struct tbg_knob *knob = tbg_knob_get();
-	struct tbg_tcb_key key = {};
+	struct tbg_tcb_key key;
+	struct tbg_scratch *s;
+	struct tbg_knob *knob;
 	struct tbg_tcb *f;
 	struct tbg_pkt *p;
 	int act;
 
-	if (!s || !knob)
-		return TBG_PASS;
 	/* frames to other hosts: IP drops them */
 	if (tbg_sockets && skb->pkt_type != PACKET_HOST) {
 		tbg_count(TBG_WHY_NOT_OURS);
@@ -353,6 +351,11 @@ int tbg_ingress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}
+	s = tbg_scratch_get();
+	knob = tbg_knob_get();
+	if (!s || !knob)
+		return TBG_PASS;
+	__builtin_memset(&key, 0, sizeof(key));
 	p = &s->pkt;
 	switch (tbg_pkt_parse(skb, p, true)) {
 	case TBG_PKT_ICMP:

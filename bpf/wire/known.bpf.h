@@ -60,38 +60,6 @@ static __always_inline struct tbg_known *tbg_known_slot(const struct tbg_known *
 	return bpf_map_lookup_elem(&tbg_knowns, &at);
 }
 
-/*
- * Reads addresses and ports of a segment into *ret, and the flags of its TCP header. Returns
- * false for other packets, and for frames with tags in their data, IP options or extension
- * headers, and fragments.
- */
-static __always_inline bool tbg_known_read(struct __sk_buff *skb, struct tbg_known *ret,
-					   __u8 *flags)
-{
-	const __u8 *ip;
-	const __u32 *w;
-
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		ip = tbg_linear(skb, ETH_HLEN, 20 + 20);
-		if (!ip || ip[0] != 0x45 || ip[9] != IPPROTO_TCP ||
-		    *(const __u16 *)(ip + 6) & bpf_htons(0x3fff))
-			return false;
-		w = (const void *)(ip + 12);
-		tbg_known_make(ret, w, w + 1, w[2], false);
-		*flags = ip[20 + 13];
-		return true;
-	}
-	if (skb->protocol != bpf_htons(ETH_P_IPV6))
-		return false;
-	ip = tbg_linear(skb, ETH_HLEN, 40 + 20);
-	if (!ip || ip[0] >> 4 != 6 || ip[6] != IPPROTO_TCP)
-		return false;
-	w = (const void *)(ip + 8);
-	tbg_known_make(ret, w, w + 4, w[8], true);
-	*flags = ip[40 + 13];
-	return true;
-}
-
 /* Returns whether the slot has this connection. */
 static __always_inline bool tbg_known_has(const struct tbg_known *slot, const struct tbg_known *k)
 {
@@ -101,37 +69,65 @@ static __always_inline bool tbg_known_has(const struct tbg_known *slot, const st
 	       s->ends[2] == k->ends[2] && s->ends[3] == k->ends[3];
 }
 
-/* Returns whether the frame comes from there. */
-static __always_inline bool tbg_known_is_from(struct __sk_buff *skb,
+/* Returns whether the frame, whose Ethernet header this is, comes from there. */
+static __always_inline bool tbg_known_is_from(struct __sk_buff *skb, const __u8 *eth,
 					      const struct tbg_known_from *from)
 {
-	__u16 mac[6] __attribute__((aligned(4)));	/* destination, source */
+	const __u32 *w = (const void *)eth, *was = (const void *)from->own;
 
-	if (tbg_load_words(skb, 0, mac, 3))
-		return false;
-	return mac[3] == from->mac[0] && mac[4] == from->mac[1] && mac[5] == from->mac[2] &&
-	       mac[0] == from->own[0] && mac[1] == from->own[1] && mac[2] == from->own[2] &&
+	return w[0] == was[0] && w[1] == was[1] && w[2] == was[2] &&
 	       skb->ifindex == from->ifindex &&
 	       (skb->vlan_present ? skb->vlan_tci & 0xfff : 0) == from->vlan;
 }
 
 /*
- * Returns whether the frame is a segment, but no SYN, of a connection that is known. A FIN or
+ * Returns whether the frame is a segment, but no SYN, of a connection k that is known. A FIN or
  * a reset removes it, so that the table does not fill with those that are closed.
+ */
+static __always_inline bool tbg_known_look(struct __sk_buff *skb, const __u8 *eth,
+					   const struct tbg_known *k, __u8 flags)
+{
+	struct tbg_known *slot;
+
+	if (flags & TBG_TCP_SYN)
+		return false;
+	slot = tbg_known_slot(k);
+	if (!tbg_known_has(slot, k) || !tbg_known_is_from(skb, eth, &slot->from))
+		return false;
+	if (flags & (TBG_TCP_FIN | TBG_TCP_RST))
+		__sync_val_compare_and_swap(&slot->mark, k->mark, TBG_KNOWN_NONE);
+	return true;
+}
+
+/*
+ * As tbg_known_look(), of any frame. False for other packets, frames with tags in their data, IP
+ * options or extension headers, and fragments.
  */
 static __always_inline bool tbg_is_known(struct __sk_buff *skb)
 {
-	struct tbg_known k, *slot;
-	__u8 flags;
+	const __u8 *eth, *ip;
+	struct tbg_known k;
+	const __u32 *w;
 
-	if (!tbg_known_read(skb, &k, &flags) || flags & TBG_TCP_SYN)
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		eth = tbg_linear(skb, 0, ETH_HLEN + 20 + 20);
+		ip = eth + ETH_HLEN;
+		if (!eth || ip[0] != 0x45 || ip[9] != IPPROTO_TCP ||
+		    *(const __u16 *)(ip + 6) & bpf_htons(0x3fff))
+			return false;
+		w = (const void *)(ip + 12);
+		tbg_known_make(&k, w, w + 1, w[2], false);
+		return tbg_known_look(skb, eth, &k, ip[20 + 13]);
+	}
+	if (skb->protocol != bpf_htons(ETH_P_IPV6))
 		return false;
-	slot = tbg_known_slot(&k);
-	if (!tbg_known_has(slot, &k) || !tbg_known_is_from(skb, &slot->from))
+	eth = tbg_linear(skb, 0, ETH_HLEN + 40 + 20);
+	ip = eth + ETH_HLEN;
+	if (!eth || ip[0] >> 4 != 6 || ip[6] != IPPROTO_TCP)
 		return false;
-	if (flags & (TBG_TCP_FIN | TBG_TCP_RST))
-		__sync_val_compare_and_swap(&slot->mark, k.mark, TBG_KNOWN_NONE);
-	return true;
+	w = (const void *)(ip + 8);
+	tbg_known_make(&k, w, w + 4, w[8], true);
+	return tbg_known_look(skb, eth, &k, ip[40 + 13]);
 }
 
 static __always_inline void tbg_known_of(const struct tbg_pkt *p, struct tbg_known *ret)
