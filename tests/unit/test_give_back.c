@@ -151,12 +151,12 @@ KTAP_TEST(t_a_connection_of_misses_is_asked_rarely)
 	struct tbg_taken k = {};
 
 	begin(false, true);
-	requests(&k, 12800, 3);
+	requests(&k, 25600, 3);
 	KTAP_CHECK(it.asked > 90 && it.asked < 120);
 	KTAP_CHECK(it.given == 0);
 	/* and yet it is given back once all its requests are hits */
 	it.knows = true;
-	KTAP_CHECK(requests(&k, 130, 3) > 0);
+	KTAP_CHECK(requests(&k, 258, 3) > 0);
 }
 
 KTAP_TEST(t_replies_that_are_too_long_are_given_rarely)
@@ -164,7 +164,7 @@ KTAP_TEST(t_replies_that_are_too_long_are_given_rarely)
 	struct tbg_taken k = {};
 
 	begin(true, false);
-	requests(&k, 13100, 3);
+	requests(&k, 25900, 3);
 	KTAP_CHECK(it.given > 90 && it.given < 120);
 	KTAP_CHECK(it.asked < 4 * it.given);
 }

@@ -24,7 +24,7 @@
 #define TBG_DUES_BATCH 256
 #define SILENT_MS 1000		/* the first retransmission timeout of RFC 6298 */
 #define CROWDED_S 1		/* TIME_WAIT, where room is short */
-#define REFUSALS_MOST 7		/* so that at most 127 requests pass between attempts */
+#define REFUSALS_MOST 8		/* so that at most 255 requests pass between attempts */
 /*
  * Hits that pay for a give-back and the next hand-over: both take some 146,000
  * instructions, and a hit of 1 KiB by wire saves 12,000 (`make -C vm bench`, 7.2).
