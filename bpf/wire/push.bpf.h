@@ -10,6 +10,7 @@
 #include "control.bpf.h"
 #include "give.bpf.h"
 #include "known.bpf.h"
+#include "port.bpf.h"
 #include "way.bpf.h"
 
 /* Sends our FIN: the first one, on an idle connection, or a repeat. */
@@ -58,6 +59,24 @@ static __always_inline int tbg_push_next(const struct tbg_tcb_key *key)
 }
 
 /*
+ * Notes for XDP that our timer repeats a reply that left there. If its client waits longer
+ * than our timer before it sends the request again, XDP does not see that the reply was lost:
+ * a device that drops all of them would never be given up.
+ */
+static __always_inline void tbg_push_lost(struct __sk_buff *skb, const struct tbg_pkt *p,
+					  const struct tbg_tcb *f)
+{
+	__u32 ifindex = skb->ifindex;
+	struct tbg_port *port;
+
+	if (!(f->tried & TBG_TCB_XDP) || f->flags & TBG_TCB_LOSSY)
+		return;
+	port = bpf_map_lookup_elem(&tbg_ports, &ifindex);
+	if (port)
+		tbg_port_lost(port, tbg_tcb_reply(f, p));
+}
+
+/*
  * Repeats the reply if its timeout has passed. The daemon's segment may have an old
  * acknowledgement number, so f->acked is used.
  */
@@ -81,6 +100,7 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 	if (f->tries >= TBG_PUSH_TRIES)
 		return tbg_tcb_reset(skb, s, key, f);
 	tbg_way_renew(skb, knob, &s->pkt, f);
+	tbg_push_lost(skb, &s->pkt, f);
 	act = tbg_again(skb, s, knob, f, false, TBG_AGAIN_TIMER);
 	if (act == -TBG_WHY_STALE_REPEAT) {
 		tbg_count(TBG_WHY_STALE_REPEAT);

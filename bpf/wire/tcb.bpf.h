@@ -189,6 +189,12 @@ static __always_inline __u32 tbg_tcb_next(const struct tbg_tcb *f)
 	return f->snd_nxt + tbg_tcb_fin(f);
 }
 
+/* Returns a number that identifies the connection's last reply, for tbg_port_lost(). */
+static __always_inline __u32 tbg_tcb_reply(const struct tbg_tcb *f, const struct tbg_pkt *p)
+{
+	return f->last.seq + (p->key.remote_port << 8);
+}
+
 /* Returns whether the frame's source address is where the connection's frames came from. */
 static __always_inline bool tbg_tcb_is_from(const struct tbg_tcb *f, const __u16 *mac)
 {

@@ -22,7 +22,7 @@ static __always_inline void tbg_port_learn(struct tbg_port *port, const struct t
 		port->lost = 0;
 		port->proven = 1;
 	} else if (p->payload_len && tbg_shows_loss(f, p) && !tbg_is_doubled(f, p, now_ms)) {
-		tbg_port_lost(port, f->last.seq + (p->key.remote_port << 8));
+		tbg_port_lost(port, tbg_tcb_reply(f, p));
 	}
 }
 

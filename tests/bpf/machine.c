@@ -518,4 +518,68 @@ KTAP_TEST(t_reply_that_is_never_acknowledged_ends_in_a_reset)
 	KTAP_CHECK(bpf_map_lookup_elem(fd, &key, &t));
 }
 
+/* Lets our timer expire for the reply that the client has not acknowledged. */
+static bool expire(const struct peer *p)
+{
+	struct tbg_tcb_key key = { .flow = key_of(p) };
+	struct __sk_buff ctx = { .ifindex = 1, .cb = { TBG_PUSH_AGAIN } };
+	int fd = bpf_map__fd(bpf->maps.tbg_tcbs);
+	struct tbg_tcb t;
+	struct frame f;
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f.b, .ctx_in = &ctx,
+		    .ctx_size_in = sizeof(ctx), .repeat = 1);
+
+	if (bpf_map_lookup_elem_flags(fd, &key, &t, BPF_F_LOCK))
+		return false;
+	t.repeat_ms = now_ms() - (TBG_DUE_MS << 7);
+	bpf_map_update_elem(fd, &key, &t, BPF_F_LOCK);
+	segment(&f, p, true, TH_ACK, t.rcv_nxt, t.acked, "", 0, "", 0);
+	opts.data_size_in = f.len;
+	return !bpf_prog_test_run_opts(bpf_program__fd(bpf->progs.tbg_push), &opts) &&
+	       opts.retval > 0;
+}
+
+/*
+ * A device that drops what XDP sends is given up after some replies. A client that waits for
+ * longer than our timer never shows XDP such a loss.
+ */
+KTAP_TEST(t_reply_of_xdp_that_our_timer_repeats_is_counted_as_lost_once)
+{
+	struct tbg_port port = { .tried_ms = 1 };
+	struct tbg_tcb_key key;
+	unsigned char o[12];
+	uint32_t ifindex = 1;
+	struct tbg_tcb t;
+	struct frame f;
+	struct peer p;
+	int fd, ports;
+
+	NEED_LATE();
+	set_clock(784111777);
+	publish("/a", 1, 7, 'a', 300);
+	fd = bpf_map__fd(bpf->maps.tbg_tcbs);
+	ports = bpf_map__fd(bpf->maps.tbg_ports);
+	for (int xdp = 0; xdp < 2; xdp++) {
+		KTAP_CHECK(!bpf_map_update_elem(ports, &ifindex, &port, BPF_ANY));
+		begin(&p, 0);
+		key = (struct tbg_tcb_key){ .flow = key_of(&p) };
+		segment(&f, &p, true, TH_ACK | TH_PUSH, m.rcv, m.snd, o, 0, payloads[0].text,
+			strlen(payloads[0].text));
+		KTAP_EQ(ingress(&f), REDIRECT);
+		KTAP_CHECK(!bpf_map_lookup_elem_flags(fd, &key, &t, BPF_F_LOCK));
+		t.tried = xdp ? TBG_TCB_XDP : 0;
+		KTAP_CHECK(!bpf_map_update_elem(fd, &key, &t, BPF_F_LOCK));
+		for (int tries = 0; tries < 2; tries++) {
+			struct tbg_port now;
+
+			KTAP_CHECK(expire(&p));
+			KTAP_CHECK(!bpf_map_lookup_elem(ports, &ifindex, &now));
+			KTAP_EQ(now.lost, xdp);
+			KTAP_EQ(now.tried_ms, !xdp);	/* the next reply may prove it */
+		}
+		end(&p);
+	}
+	bpf_map_delete_elem(ports, &ifindex);
+}
+
 KTAP_MAIN()

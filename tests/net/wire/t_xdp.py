@@ -405,12 +405,14 @@ def t_a_limit_counts_the_hits_of_xdp():
     net.until(limited_by_xdp, "XDP does not look at the limit")
 
 
-def t_device_that_drops_the_replies_is_given_up():
-    """A veth whose other end has no NAPI: late at worst, never lost, and then TC."""
-    os.close(peers.pop())
+def given_up_with(rto_min):
+    """tbg2, whose other end drops what XDP sends, while clients repeat a request so late."""
+    link = n.links[2]
+    n.client.run("ip", "route", "change", f"10.87.{link.nr}.0/24", "dev", link.name, "src",
+                 link.client4, "rto_min", rto_min)
     target, body = fresh(300)
     with another("tbg2:xdp") as o:
-        address = n.links[2].server4
+        address = link.server4
         with connection(address, OTHER) as c:
             c.get(target)
 
@@ -426,6 +428,16 @@ def t_device_that_drops_the_replies_is_given_up():
         with n.clean(OTHER), connection(address, OTHER) as c:
             for _ in range(ROUNDS):
                 assert c.get(target, LONG).body == body
+
+
+def t_device_that_drops_the_replies_is_given_up():
+    """
+    A veth whose other end has no NAPI: late at worst, never lost, and then TC. Also if no client
+    repeats its request before wire's timer repeats the reply.
+    """
+    os.close(peers.pop())
+    for rto_min in ("2s", "60s"):
+        given_up_with(rto_min)
 
 
 if __name__ == "__main__":
