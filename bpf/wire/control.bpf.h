@@ -117,7 +117,8 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
 {
 	struct tbg_pkt *p = &s->pkt;
 	__u32 end = p->seq + p->payload_len, now_ms = s->now_ms, seq, ack;
-	bool owed;
+	bool owed, waits = false;
+	int act;
 
 	bpf_spin_lock(&f->lock);
 	if (f->state == TBG_TCB_FIN_WAIT && (__s32)(p->seq - f->rcv_nxt) <= 0 &&
@@ -127,6 +128,7 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
 		if (p->tcp_flags & TBG_TCP_FIN) {
 			f->rcv_nxt++;
 			f->state = TBG_TCB_TIME_WAIT;
+			waits = true;
 		}
 	}
 	if (p->ack - f->acked <= tbg_tcb_next(f) - f->acked)
@@ -134,11 +136,16 @@ static __always_inline int tbg_on_data(struct __sk_buff *skb, struct tbg_scratch
 	seq = tbg_tcb_next(f);
 	ack = f->rcv_nxt;
 	owed = tbg_tcb_owes(f);
+	/* otherwise it has to repeat our FIN */
+	waits = waits && f->acked == seq;
 	bpf_spin_unlock(&f->lock);
 	if (owed)
 		tbg_due(key);
 	tbg_count(TBG_WHY_CLOSING);
-	return tbg_bare_send(skb, s, f, seq, ack, 0);
+	act = tbg_bare_send(skb, s, f, seq, ack, 0);
+	if (waits && !tbg_tcb_keeps())
+		tbg_tcb_forget(key, f);
+	return act;
 }
 
 /*

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Connections without a socket that have ended, where the table has no place for one more that
+ * stays for the time of TIME_WAIT. Needs root. Attaches nothing.
+ */
+#include "late.h"
+
+#define HIT_CLOSE "GET /a HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+#define ISN 5000
+
+static int tcbs(void)
+{
+	return bpf_map__fd(bpf->maps.tbg_tcbs);
+}
+
+static struct tbg_tcb_room room(void)
+{
+	struct tbg_tcb_room ret = { 0 };
+	uint32_t zero = 0;
+
+	bpf_map_lookup_elem(bpf_map__fd(bpf->maps.tbg_tcb_rooms), &zero, &ret);
+	return ret;
+}
+
+static void room_set(struct tbg_tcb_room to)
+{
+	uint32_t zero = 0;
+
+	bpf_map_update_elem(bpf_map__fd(bpf->maps.tbg_tcb_rooms), &zero, &to, 0);
+}
+
+/* A segment of a client without options; what wire does with it. */
+static int client_sends(struct frame *f, const struct peer *p, uint8_t flags, const char *data)
+{
+	segment(f, p, true, flags, p->seq, p->ack, "", 0, data, strlen(data));
+	return ingress(f);
+}
+
+static bool is_there(const struct peer *p)
+{
+	struct tbg_tcb_key key = { .flow = key_of(p) };
+	struct tbg_tcb t;
+
+	return !bpf_map_lookup_elem(tcbs(), &key, &t);
+}
+
+/* --- connections that have ended ------------------------------------------ */
+
+/* An open connection whose last answer closes it. Returns whether wire has sent that. */
+static bool closed_by_wire(struct peer *p)
+{
+	struct tbg_tcb t = {
+		.rcv_nxt = ISN, .snd_nxt = ISN, .acked = ISN, .ifindex = 1, .win = htons(500),
+		.mss = 1440, .peer_mss = 1460, .flags = TBG_TCB_DF, .ttl = 64,
+		.seen_ms = now_ms(), .born_ms = now_ms(),
+	};
+	struct tbg_tcb_key key;
+	unsigned int len;
+	struct frame f;
+
+	*p = (struct peer){ .port = peer_port++, .window = 65535, .seq = ISN, .ack = ISN };
+	key = (struct tbg_tcb_key){ .flow = key_of(p) };
+	if (bpf_map_update_elem(tcbs(), &key, &t, 0) ||
+	    client_sends(&f, p, TH_ACK | TH_PUSH, HIT_CLOSE) != REDIRECT)
+		return false;
+	data_of(&f, p, &len);
+	p->seq += strlen(HIT_CLOSE);
+	p->ack += len + 1;		/* its FIN, too */
+	return tcp_of(&f, p)->fin;
+}
+
+/* However its last segment looks, which ends the connection on both sides. */
+KTAP_TEST(t_closed_connections_beyond_their_limit_are_not_kept)
+{
+	static const char *const data[] = { "", "GET /none" };
+	struct peer p;
+	struct frame f;
+
+	NEED_LATE();
+	set_clock(784111777);
+	publish("/a", 1, 7, 'a', 300);
+	for (int i = 0; i < 2; i++) {
+		for (int kept = 0; kept < 2; kept++) {
+			room_set((struct tbg_tcb_room){ .closed = 5, .closed_most = 5 + kept });
+			KTAP_CHECK(closed_by_wire(&p));
+			KTAP_EQ(client_sends(&f, &p, TH_ACK | TH_FIN | TH_PUSH, data[i]), REDIRECT);
+			KTAP_EQ(is_there(&p), kept);
+			KTAP_EQ(room().closed, 5 + kept);
+		}
+		/* our FIN is not acknowledged: it has to be repeated */
+		room_set((struct tbg_tcb_room){ .closed = 5, .closed_most = 5 });
+		KTAP_CHECK(closed_by_wire(&p));
+		p.ack--;
+		KTAP_EQ(client_sends(&f, &p, TH_ACK | TH_FIN | TH_PUSH, data[i]), REDIRECT);
+		KTAP_CHECK(is_there(&p));
+	}
+	room_set((struct tbg_tcb_room){ 0 });
+}
