@@ -68,7 +68,8 @@
 	X(DENIED,	"client that a list denies") \
 	X(LISTED,	"place with a list of clients of its own, which the daemon asks") \
 	X(LIMITED,	"client beyond its limit of requests") \
-	X(SHARED,	"connection to a port at which another process listens, too; left to the kernel")
+	X(SHARED,	"connection to a port at which another process listens, too; left to the kernel") \
+	X(FULL,		"no place for one more connection; dropped, so that its client tries again")
 
 enum tbg_why {
 #define X(name, text) TBG_WHY_##name,

@@ -126,7 +126,14 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	 * No room. The kernel, which has not seen the SYN, would reset the client. Dropped, the
 	 * client's request comes again, and the daemon may have made room.
 	 */
-	return why == TBG_WHY_NO_FLOW && !*taken ? TBG_WHY_DROPPED : why;
+	return why == TBG_WHY_NO_FLOW && !*taken ? TBG_WHY_FULL : why;
+}
+
+/* Returns the TC action for a segment of no connection of wire's, for that reason. */
+static __always_inline int tbg_begin_end(int why)
+{
+	tbg_count(why);
+	return why == TBG_WHY_DROPPED || why == TBG_WHY_FULL ? TC_ACT_SHOT : TBG_PASS;
 }
 
 /*
@@ -140,10 +147,8 @@ static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scr
 	bool taken = false;
 	int why = tbg_begin(skb, s, knob, key, &taken);
 
-	if (why) {
-		tbg_count(why == TBG_WHY_RACE ? TBG_WHY_NO_FLOW : why);
-		return why == TBG_WHY_DROPPED ? TC_ACT_SHOT : TBG_PASS;
-	}
+	if (why)
+		return tbg_begin_end(why == TBG_WHY_RACE ? TBG_WHY_NO_FLOW : why);
 	/* the handshake's ACK was lost, or the client closes without a request */
 	if (s->pkt.tcp_flags & TBG_TCP_FIN)
 		return TBG_NOT_YET;
@@ -505,10 +510,8 @@ int tbg_answer(struct __sk_buff *skb)
 		/* the handshake's ACK was lost, and the request came */
 		why = tbg_begin(skb, s, knob, &key, &taken);
 		f = why ? NULL : bpf_map_lookup_elem(&tbg_tcbs, &key);
-		if (!f) {
-			tbg_count(why ?: TBG_WHY_NO_FLOW);
-			return why == TBG_WHY_DROPPED ? TC_ACT_SHOT : TBG_PASS;
-		}
+		if (!f)
+			return tbg_begin_end(why ?: TBG_WHY_NO_FLOW);
 	}
 	if (tbg_is_next_door(skb, &s->pkt, f)) {
 		tbg_count(TBG_WHY_NO_FLOW);
