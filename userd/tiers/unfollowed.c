@@ -50,7 +50,7 @@ static uint64_t cookies_taken(void)
 void tbg_unfollowed_open(struct tbg_unfollowed *u)
 {
 	pthread_mutex_init(&u->lock, NULL);
-	u->cookies = cookies_taken();
+	u->counts[TBG_UNFOLLOWED_COOKIES] = cookies_taken();
 }
 
 /* The interface by which the connection began; 0: unknown. */
@@ -169,9 +169,28 @@ static bool is_local(const struct tbg_unfollowed *u)
 	return ret;
 }
 
+/* The reason that was counted last; "": none since a connection was followed. */
+static const char *counted(const struct tbg_unfollowed *u)
+{
+	static const char *const texts[] = {
+#define X(name, text) text,
+		TBG_UNFOLLOWED_LIST(X)
+#undef X
+	};
+	const char *ret = "";
+	unsigned int last = 0;
+
+	for (int i = 0; i < TBG_UNFOLLOWED_NR; i++)
+		if (u->moved[i] > last) {
+			last = u->moved[i];
+			ret = texts[i];
+		}
+	return ret;
+}
+
 /* The reason; "": none was found. */
-static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
-		   const struct tbg_stats *st, char *ret, size_t len)
+static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on, char *ret,
+		   size_t len)
 {
 	const struct sockaddr *local = (const void *)&u->local, *asked = (const void *)&u->asked;
 	char name[IF_NAMESIZE], to[64], from[64];
@@ -202,47 +221,61 @@ static void reason(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 			 on->at[i].name, hook);
 		return;
 	}
-	if (cookies_taken() > u->cookies)
-		snprintf(ret, len, "SYN cookies, and connections made from them cannot be followed: tcp_syncookies is 2, or SYNs come too fast");
-	else if (st->why[TBG_WHY_SHARED])
-		snprintf(ret, len, "another process listens at their port, too (SO_REUSEPORT), and the kernel chooses who gets a connection");
-	else if (st->why[TBG_WHY_TRACKED])
-		snprintf(ret, len, "conntrack sees segments before wire does (br_netfilter)");
-	else if (st->why[TBG_WHY_IFACE])
-		snprintf(ret, len, "the routes to clients lead out of interfaces where wire is not");
+	snprintf(ret, len, "%s", counted(u));
+}
+
+/* Notes which reasons were counted since the last check; followed: forgets those before. */
+static void counts_note(struct tbg_unfollowed *u, const struct tbg_stats *st, bool followed)
+{
+	const uint64_t now[TBG_UNFOLLOWED_NR] = {
+		[TBG_UNFOLLOWED_COOKIES] = cookies_taken(),
+		[TBG_UNFOLLOWED_SHARED] = st->why[TBG_WHY_SHARED],
+		[TBG_UNFOLLOWED_TRACKED] = st->why[TBG_WHY_TRACKED],
+		[TBG_UNFOLLOWED_IFACE] = st->why[TBG_WHY_IFACE],
+	};
+
+	u->checks++;
+	for (int i = 0; i < TBG_UNFOLLOWED_NR; i++) {
+		if (followed)
+			u->moved[i] = 0;
+		else if (now[i] != u->counts[i])
+			u->moved[i] = u->checks;
+	}
+	memcpy(u->counts, now, sizeof(now));
 }
 
 /* Whether there are unfollowed connections, and none was followed since. */
-static bool unfollowed(struct tbg_unfollowed *u, const struct tbg_maps *maps,
-		       struct tbg_stats *ret_st)
+static bool unfollowed(struct tbg_unfollowed *u, const struct tbg_maps *maps)
 {
-	if (!atomic_load_explicit(&u->nr, memory_order_relaxed) || tbg_maps_stats(maps, ret_st))
+	struct tbg_stats st;
+	bool followed;
+
+	if (tbg_maps_stats(maps, &st))
 		return false;
-	if (ret_st->why[TBG_WHY_BORN] == u->born)
-		return true;
-	u->born = ret_st->why[TBG_WHY_BORN];
-	atomic_store_explicit(&u->nr, 0, memory_order_relaxed);
-	return false;
+	followed = st.why[TBG_WHY_BORN] != u->born;
+	/* also where none is unfollowed: a connection is counted before its first request */
+	counts_note(u, &st, followed);
+	if (followed)
+		atomic_store_explicit(&u->nr, 0, memory_order_relaxed);
+	u->born = st.why[TBG_WHY_BORN];
+	return atomic_load_explicit(&u->nr, memory_order_relaxed);
 }
 
 void tbg_unfollowed_tick(struct tbg_unfollowed *u, const struct tbg_maps *maps)
 {
-	struct tbg_stats st;
-
-	unfollowed(u, maps, &st);
+	unfollowed(u, maps);
 }
 
 void tbg_unfollowed_why(struct tbg_unfollowed *u, const struct tbg_interfaces *on,
 			const struct tbg_maps *maps, char ret[TBG_UNFOLLOWED_LEN])
 {
-	struct tbg_stats st;
 	char why[200];
 
 	ret[0] = 0;
-	if (!unfollowed(u, maps, &st))
+	if (!unfollowed(u, maps))
 		return;
 	pthread_mutex_lock(&u->lock);
-	reason(u, on, &st, why, sizeof(why));
+	reason(u, on, why, sizeof(why));
 	pthread_mutex_unlock(&u->lock);
 	snprintf(ret, TBG_UNFOLLOWED_LEN, "follows none of its connections: %s",
 		 why[0] ? why : "toboggan stats counts the packets that its programs saw");

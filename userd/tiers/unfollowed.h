@@ -17,6 +17,20 @@ struct tbg_maps;
 
 #define TBG_UNFOLLOWED_LEN 300
 
+/* Reasons that are counted for each connection, in the order in which they are looked at. */
+#define TBG_UNFOLLOWED_LIST(X) \
+	X(COOKIES,	"SYN cookies, and connections made from them cannot be followed: tcp_syncookies is 2, or SYNs come too fast") \
+	X(SHARED,	"another process listens at their port, too (SO_REUSEPORT), and the kernel chooses who gets a connection") \
+	X(TRACKED,	"conntrack sees segments before wire does (br_netfilter)") \
+	X(IFACE,	"the routes to clients lead out of interfaces where wire is not")
+
+enum tbg_unfollowed_by {
+#define X(name, text) TBG_UNFOLLOWED_##name,
+	TBG_UNFOLLOWED_LIST(X)
+#undef X
+	TBG_UNFOLLOWED_NR
+};
+
 struct tbg_unfollowed {
 	atomic_uint nr;		/* consecutive requests on connections without a flow */
 	atomic_ullong sampled_ns;
@@ -26,7 +40,9 @@ struct tbg_unfollowed {
 	struct sockaddr_storage asked;	/* the last one looked up in conntrack; or family 0 */
 	/* of the control thread */
 	uint64_t born;			/* followed connections at the last check */
-	uint64_t cookies;		/* SYN cookies received when wire began */
+	/* how often each reason was counted at the last check, and which check last saw more */
+	uint64_t counts[TBG_UNFOLLOWED_NR];
+	unsigned int checks, moved[TBG_UNFOLLOWED_NR];	/* 0: not since one was followed */
 };
 
 void tbg_unfollowed_open(struct tbg_unfollowed *u);

@@ -3,6 +3,8 @@
 """Wire that is on and follows none of its connections says so, with the reason, in `status` and
 `why`."""
 import os
+import select
+import socket
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
@@ -72,6 +74,32 @@ def t_routes_to_clients_lead_elsewhere():
             raise ktap.Skip("before Linux 6.9: no late sockets")
         accept_by_any_interface(n)
         first, second = n.links
+        n.server.run("ip", "route", "add", first.client4, "via", second.client4, "src",
+                     first.server4)
+        net.until(lambda: talk.ask(d, "why", "--client", first.client4, "/a")["why"] == "IFACE",
+                  "the route is not known")
+        logs(n.client, d, (first.server4, PORT),
+             "the routes to clients lead out of interfaces where wire is not")
+
+
+def t_reason_is_the_one_that_was_counted_last():
+    """Another process has listened at the port, too; now the routes lead elsewhere."""
+    with net.Net(links=2) as n, serving(n, "tbg0", "auto") as d:
+        if talk.no_late_sockets(d):
+            raise ktap.Skip("before Linux 6.9: no late sockets")
+        accept_by_any_interface(n)
+        first, second = n.links
+
+        def shared():
+            with n.client.connect((first.server4, PORT)) as c:
+                c.sendall(talk.request("/a"))
+                select.select([c], [], [], 0.2)         # or it is the other's
+            return "another process listens at their port, too" in note(d)
+
+        with n.server.inside():
+            other = socket.create_server(("0.0.0.0", PORT), reuse_port=True)
+        with other:
+            net.until(shared, "no reason is given")
         n.server.run("ip", "route", "add", first.client4, "via", second.client4, "src",
                      first.server4)
         net.until(lambda: talk.ask(d, "why", "--client", first.client4, "/a")["why"] == "IFACE",
