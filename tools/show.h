@@ -90,6 +90,21 @@ static inline void rest_put(const json_t *a, const json_t *list)
 		printf("and %lld more\n", rest);
 }
 
+/* The listeners that wire leaves to the daemon, with the reason, a line each. */
+static inline void left_put(const json_t *a, const char *before)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach(json_object_get(a, "listeners_left"), i, one) {
+		printf("%snot on ", before);
+		print_safe(text_of(one, "listener"), 0);
+		fputs(": ", stdout);
+		print_safe(text_of(one, "why"), 0);
+		putchar('\n');
+	}
+}
+
 static inline bool true_of(const json_t *o, const char *key)
 {
 	return json_is_true(json_object_get(o, key));

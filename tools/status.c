@@ -54,6 +54,7 @@ static void status_wire(const json_t *a)
 		print_safe(text_of(tier, "note"), 0);
 		putchar('\n');
 	}
+	left_put(a, "             ");
 	json_array_foreach(ifaces, nr, i) {
 		bool xdp = strcmp(text_of(i, "how"), "off");
 

@@ -54,6 +54,7 @@ static void why_show(const json_t *a)
 		print_safe(text_of(a, "note"), 0);
 		putchar('\n');
 	}
+	left_put(a, "  wire       ");
 	if (!true_of(a, "cached"))
 		return;
 	if (strcmp(text_of(a, "encoding"), "identity"))

@@ -52,6 +52,18 @@ static json_t *tier_json(bool on, const char *why)
 	return ret;
 }
 
+json_t *tbg_command_left(const struct tbg_server *s)
+{
+	json_t *ret = json_array();
+
+	for (unsigned int i = 0; s->wire && i < s->opt.listen_nr; i++)
+		if (s->listener_left[i])
+			json_array_append_new(ret, json_pack("{s:s, s:s}",
+							     "listener", s->opt.listen_text[i],
+							     "why", s->listener_left[i]));
+	return ret;
+}
+
 static json_t *tiers_json(const struct tbg_server *s)
 {
 	bool draining = atomic_load(&s->draining);
@@ -225,8 +237,10 @@ static json_t *status_answer(struct tbg_server *s, const json_t *req)
 			 "flows", (json_int_t)(s->wire ? tbg_wire_flows(s->wire) : 0),
 			 "access_log", log ? tbg_json_text(log, strlen(log)) :
 			 json_null());
-	if (ret)
+	if (ret) {
+		json_object_set_new(ret, "listeners_left", tbg_command_left(s));
 		json_object_set_new(ret, "late_sockets", late_json(s));
+	}
 	if (ret && s->wire)
 		json_object_set_new(ret, "late_sockets_off",
 				    json_string(tbg_wire_late_off(s->wire)));

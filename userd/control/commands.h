@@ -20,6 +20,9 @@ json_t *tbg_command(struct tbg_server *s, const char *cmd, const json_t *req);
  */
 bool tbg_command_is_pass(int why);
 
+/* The listeners that wire leaves to the daemon: [{listener, why}]. */
+json_t *tbg_command_left(const struct tbg_server *s);
+
 __attribute__((format(printf, 1, 2)))
 json_t *tbg_command_error(const char *fmt, ...);
 

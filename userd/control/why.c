@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "abi/why.h"
+#include "control/commands.h"
 #include "cache/objects.h"
 #include "os/clock.h"
 #include "core/fresh.h"
@@ -610,6 +611,7 @@ json_t *tbg_why_answer(struct tbg_server *s, const struct tbg_why_path *p,
 		tbg_wire_unfollowed(s->wire, unfollowed);
 	if (unfollowed[0])
 		json_object_set_new(ret, "note", json_string(unfollowed));
+	json_object_set_new(ret, "listeners_left", tbg_command_left(s));
 	json_object_set_new(ret, "interfaces", ifaces_json(s, &f, &a));
 	cached_json(s, &f, ret);
 	return ret;

@@ -243,11 +243,11 @@ int tbg_listeners_listen(struct tbg_server *s)
 }
 
 /*
- * Returns whether the packets of its connections differ from those of an ordinary socket, by
- * options that a unit may set (IPTTL=, IPTOS=, Mark=, Priority=) and others of that kind. Wire's
- * packets would not have them.
+ * Returns how the packets of its connections differ from those of an ordinary socket, by options
+ * that a unit may set (IPTTL=, IPTOS=, Mark=, Priority=) and others of that kind. Wire's packets
+ * would not have them. NULL: they do not; what cannot be compared counts as a difference.
  */
-static bool has_options(int fd, sa_family_t family)
+static const char *options_why(int fd, sa_family_t family)
 {
 	static const struct { int level, name; } option[] = {
 		{ SOL_IP, IP_TTL }, { SOL_IP, IP_TOS }, { SOL_IP, IP_MTU_DISCOVER },
@@ -256,33 +256,38 @@ static bool has_options(int fd, sa_family_t family)
 		{ SOL_SOCKET, SO_PRIORITY }, { SOL_TCP, TCP_MAXSEG },
 	};
 	int plain = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), a, b;
-	bool ret = false;
+	bool differs = false;
 
-	for (size_t i = 0; plain >= 0 && i < sizeof(option) / sizeof(*option); i++) {
+	if (plain < 0)
+		return "the options of its socket cannot be compared with those of another one";
+	for (size_t i = 0; i < sizeof(option) / sizeof(*option); i++) {
 		socklen_t a_len = sizeof(a), b_len = sizeof(b);
 
 		/* IPv4's have none of IPv6 */
 		if (!getsockopt(fd, option[i].level, option[i].name, &a, &a_len) &&
 		    !getsockopt(plain, option[i].level, option[i].name, &b, &b_len))
-			ret |= a != b;
+			differs |= a != b;
 	}
-	if (plain >= 0)
-		close(plain);
-	return ret;
+	close(plain);
+	return differs ? "its socket has options for packets (IPTTL=, IPTOS=, Mark= or Priority= of the unit), which wire's would not have" : NULL;
 }
 
-/* Whether wire is to leave a listener of the worker w alone; logs why, once for all workers. */
-static bool is_left(const struct tbg_server *s, unsigned int w, unsigned int nr)
+/*
+ * Returns whether wire is to leave a listener of the worker w alone. Notes why, and logs it,
+ * once for all workers.
+ */
+static bool is_left(struct tbg_server *s, unsigned int w, unsigned int nr)
 {
-	const struct sockaddr_storage *a = &s->opt.listen[nr];
+	const char *why = NULL;
 
-	if (!s->workers[w].listeners[nr].given ||
-	    !has_options(s->workers[w].listeners[nr].fd, a->ss_family))
-		return false;
-	if (!w)
-		tbg_warn("toboggand: %s: left to the daemon, without wire: its socket has options for packets (IPTTL=, IPTOS=, Mark= or Priority= of the unit), which wire's would not have",
-			 s->opt.listen_text[nr]);
-	return true;
+	if (s->workers[w].listeners[nr].given)
+		why = options_why(s->workers[w].listeners[nr].fd, s->opt.listen[nr].ss_family);
+	if (why && !s->listener_left[nr])
+		tbg_warn("toboggand: %s: left to the daemon, without wire: %s",
+			 s->opt.listen_text[nr], why);
+	if (why)
+		s->listener_left[nr] = why;
+	return why;
 }
 
 int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_sock *sock,
@@ -295,9 +300,11 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 			int fd = s->workers[i].listeners[j].fd;
 			unsigned int nr = s->workers_nr;
 
-			/* only the daemon has its list: kernel tiers must not answer on it */
-			if (s->opt.listen_clients[j].nr)
+			/* kernel tiers must not answer on it */
+			if (s->opt.listen_clients[j].nr) {
+				s->listener_left[j] = "only the daemon has its list of clients";
 				continue;
+			}
 			if (s->workers[i].listeners[j].given)
 				socket_given(&s->opt.listen[j], 0, &nr);
 			if (wire && is_left(s, i, j))

@@ -45,6 +45,7 @@ struct tbg_server {
 	char wire_off[256];		/* reason if wire is off */
 	struct tbg_sock *sock;		/* NULL: off */
 	char sock_off[256];		/* reason if sock is off */
+	const char *listener_left[TBG_LISTENER_MAX];	/* why not wire's; NULL: it is */
 	const struct tbg_maps *maps;	/* NULL without kernel tiers */
 	struct tbg_bans *bans;		/* denied clients */
 	struct tbg_clients *clients;	/* connections and unfinished heads per client */

@@ -270,7 +270,10 @@ def t_sockets_whose_packets_have_options_are_left_to_the_daemon():
             given.setsockopt(socket.SOL_IP, option, value)
             d = started_with(given, "--wire", "lo", "--late-sockets", "auto")
             try:
-                assert any("its socket has options" in x for x in d.lines), d.lines
+                said = "its socket has options"
+                assert any(said in x for x in d.lines), d.lines
+                where = f"not on 127.0.0.1:{given.getsockname()[1]}: {said}"
+                assert where in talk.text(d, "status") and where in talk.text(d, "why", "/a.txt")
                 for _ in range(5):
                     with socket.create_connection(given.getsockname(), WAIT_S) as c:
                         c.sendall(talk.request("/a.txt"))

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Listening sockets of a service manager: when wire leaves one to the daemon. The sockets
+ * are real, but another one to compare with may not be had.
+ */
+#include "ktap.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+static bool no_more;		/* the process has no descriptor left */
+
+static int socket_make(int family, int type, int protocol)
+{
+	if (!no_more)
+		return socket(family, type, protocol);
+	errno = EMFILE;
+	return -1;
+}
+
+#define socket socket_make
+#include "../../userd/main/listeners.c"
+#undef socket
+
+/* What listeners.c calls elsewhere, and these tests do not reach. */
+#define NEVER(ret, name, ...) ret name(__VA_ARGS__) { abort(); }
+NEVER(unsigned int, tbg_service_sockets, void)
+NEVER(int, tbg_options_listen_lists, struct tbg_options *o)
+NEVER(int, tbg_wire_listen, struct tbg_wire *w, int fd, uint32_t nr)
+NEVER(int, tbg_sock_listen, struct tbg_sock *s, int fd)
+NEVER(void, tbg_option_log, const struct tbg_options *o, const char *name, unsigned int nr,
+      const char *format, ...)
+NEVER(void, tbg_report_at, enum tbg_report_level level, const char *format, ...)
+
+KTAP_TEST(t_socket_with_options_for_packets_is_left_to_the_daemon)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0), ttl = 33;
+
+	KTAP_CHECK(fd >= 0);
+	KTAP_CHECK(!options_why(fd, AF_INET));
+	KTAP_CHECK(!setsockopt(fd, SOL_IP, IP_TTL, &ttl, sizeof(ttl)));
+	KTAP_CHECK(options_why(fd, AF_INET));
+	close(fd);
+}
+
+KTAP_TEST(t_socket_that_cannot_be_compared_is_left_to_the_daemon)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	bool left;
+
+	KTAP_CHECK(fd >= 0);
+	no_more = true;
+	left = options_why(fd, AF_INET);
+	no_more = false;
+	close(fd);
+	KTAP_CHECK(left);
+}
+
+KTAP_MAIN()
