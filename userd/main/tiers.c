@@ -3,7 +3,9 @@
  * Starts and ends the kernel tiers, and logs why one is off. Called at the start and
  * as the last step of the daemon; a tier that fails does not fail the start.
  */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +16,8 @@
 #include "os/loop.h"
 #include "os/limits.h"
 #include "os/message.h"
+#include "os/privilege.h"
+#include "os/sysctl.h"
 #include "os/timers.h"
 #include "serve/server.h"
 #include "tiers/sock.h"
@@ -23,6 +27,25 @@
 #include "main/internal.h"
 
 #define DETACH_WAIT_MS	2000	/* for the last clients to close while wire translates */
+
+/* tbg-repair resets some of the connections that a killed daemon was giving back by such a port. */
+static void repair_note(const struct tbg_server *s)
+{
+	long long free = tbg_sysctl("/proc/sys/net/ipv4/ip_unprivileged_port_start", 1024);
+
+	if (tbg_privilege_binds())
+		return;
+	for (unsigned int i = 0; i < s->opt.listen_nr; i++) {
+		const struct sockaddr_in6 *at = (const void *)&s->opt.listen[i];
+
+		/* sockaddr_in has the port at the same place */
+		if (ntohs(at->sin6_port) >= free)
+			continue;
+		tbg_notice("toboggand: wire: %s: without CAP_NET_BIND_SERVICE, a client whose connection a killed daemon was giving back may wait for ever; grant it, or give --give-back 0",
+			   s->opt.listen_text[i]);
+		return;
+	}
+}
 
 void tbg_tiers_wire_open(struct start *t)
 {
@@ -47,6 +70,8 @@ void tbg_tiers_wire_open(struct start *t)
 		s->maps = tbg_wire_maps(s->wire);
 		/* workers close connections that are idle for longer */
 		tbg_wire_limits(s->wire, s->opt.idle_ms, s->opt.header_ms);
+		if (tbg_wire_owns(s->wire) && s->opt.give_back && !s->opt.tier_sock)
+			repair_note(s);
 	} else {
 		tbg_warn("toboggand: wire is off: %s", s->wire_off);
 	}

@@ -230,6 +230,17 @@ bool tbg_privilege_writes(void)
 	return ret;
 }
 
+bool tbg_privilege_binds(void)
+{
+	cap_flag_value_t on = CAP_CLEAR;
+	cap_t had = cap_get_proc();
+	bool ret = had && !cap_get_flag(had, CAP_NET_BIND_SERVICE, CAP_PERMITTED, &on) &&
+		   on == CAP_SET;
+
+	cap_free(had);
+	return ret;
+}
+
 int tbg_privilege_drop(const struct tbg_identity *id)
 {
 	return user_become(id) ?: caps_set(kept, KEPT, false);

@@ -36,6 +36,9 @@ bool tbg_privilege_user_known(const char *user);
  */
 void tbg_privilege_close(void);
 
+/* Returns whether the process may bind sockets to low ports. */
+bool tbg_privilege_binds(void);
+
 /* Returns whether the process may write files regardless of their permissions. */
 bool tbg_privilege_writes(void);
 

@@ -85,14 +85,14 @@ def t_the_watchdog_is_fed():
                 raise AssertionError("fed a watchdog that is another's")
 
 
-def begun_with(given, *options):
+def begun_with(given, *options, prefix=()):
     """A daemon that begins with sockets of the manager."""
     def give():
         for at, s in enumerate(given, 3):
             os.dup2(s.fileno(), at)
             os.set_inheritable(at, True)
 
-    d = daemon.Daemon(*options, "--workers", "2", listen=())
+    d = daemon.Daemon(*options, "--workers", "2", listen=(), prefix=prefix)
     d.write("a.txt", b"given")
     words = ["sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=$0 exec "$@"', str(len(given)), *d.command()]
     d.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True,
@@ -101,9 +101,9 @@ def begun_with(given, *options):
     return d
 
 
-def started_with(given, *options, more=()):
+def started_with(given, *options, more=(), prefix=()):
     """A daemon to which the manager gives a socket, and more."""
-    d = begun_with((given, *more), *options)
+    d = begun_with((given, *more), *options, prefix=prefix)
     for line in d.process.stderr:
         ktap.note(line)
         d.lines.append(line)
@@ -279,6 +279,30 @@ def t_sockets_whose_packets_have_options_are_left_to_the_daemon():
                         c.sendall(talk.request("/a.txt"))
                         assert b"detail=wire" not in c.recv(4096)
                 assert not talk.counts(d)["HIT_WIRE"] + talk.counts(d)["SYN_ACK"]
+            finally:
+                d.stop()
+
+
+def low_port():
+    """A listening socket at a port for which CAP_NET_BIND_SERVICE is needed."""
+    for port in range(600, 1024):
+        with contextlib.suppress(OSError):
+            return socket.create_server(("127.0.0.1", port))
+    raise ktap.Skip("no port below 1024 is free")
+
+
+def t_low_ports_without_the_right_to_bind_them_are_logged():
+    """A killed daemon's give-backs there cannot all be reset: that needs the port once more."""
+    said = "without CAP_NET_BIND_SERVICE"
+    with low_port() as given:
+        late_wire(given).stop()
+        for bounds, give_back, logged in (("+all", "3", False), ("-net_bind_service", "3", True),
+                                          ("-net_bind_service", "0", False)):
+            d = started_with(given, "--wire", "lo", "--late-sockets", "auto",
+                             "--give-back", give_back,
+                             prefix=("setpriv", f"--bounding-set={bounds}"))
+            try:
+                assert any(said in x for x in d.lines) == logged, (bounds, give_back, d.lines)
             finally:
                 d.stop()
 
