@@ -87,7 +87,7 @@ static void line_take(struct lines *l, const char *line, size_t len)
 				l->opt->control);
 		end(l, EXIT_FAILURE);
 	} else if (!l->begun && !true_of(a, "ok")) {
-		tbg_fault_print("%s", text_of(a, "error"));
+		tbg_fault_print("log: %s", text_of(a, "error"));
 		end(l, EXIT_FAILURE);
 	} else if (!l->begun) {
 		l->begun = true;

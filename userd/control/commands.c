@@ -367,7 +367,7 @@ static json_t *stats_answer(struct tbg_server *s, const json_t *req)
 	int err = s->maps ? tbg_maps_stats(s->maps, &ks) : 0;
 
 	if (err)
-		return tbg_command_error("stats: counters of the kernel tiers: %s",
+		return tbg_command_error("counters of the kernel tiers: %s",
 				       strerror(-err));
 	return json_pack("{s:b, s:{s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:{s:I, s:I}, s:o}, s:o, s:o, s:o, s:o, s:{s:b, s:I, s:I}}",
 			 "ok", 1, "tiers",

@@ -171,8 +171,8 @@ static json_t *client_ask(struct client *cl, const char *cmd, const json_t *req)
 	if (!tbg_stream_takes(cmd))
 		return tbg_command(c->s, cmd, req);
 	if (tbg_stream_is_heavy(cmd) && heavy_running(c) >= HEAVY_MAX)
-		return tbg_command_error("%s: %d listings or warmings are under way already; try again when they are done",
-					 cmd, HEAVY_MAX);
+		return tbg_command_error("%d listings or warmings are under way already; try again when they are done",
+					 HEAVY_MAX);
 	return tbg_stream_start(&cl->stream, c->s, cmd, req, cl->fd, c->done_fd);
 }
 

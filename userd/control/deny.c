@@ -72,10 +72,10 @@ static json_t *look(const json_t *addresses)
 		const char *text = json_string_value(one);
 
 		if (!text || !tbg_value_clients(text, &p))
-			return tbg_command_error("deny: %.100s: expected an address or a prefix such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32, with no bit set after the prefix",
+			return tbg_command_error("%.100s: expected an address or a prefix such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32, with no bit set after the prefix",
 						 text ?: "");
 		if (tbg_prefix_is_around_v4(&p))
-			return tbg_command_error("deny: %.100s: it contains ::ffff:0:0/96, which are the IPv4 addresses: give all, or a longer prefix such as 2000::/3",
+			return tbg_command_error("%.100s: it contains ::ffff:0:0/96, which are the IPv4 addresses: give all, or a longer prefix such as 2000::/3",
 						 text);
 	}
 	return NULL;
@@ -95,7 +95,7 @@ json_t *tbg_deny_answer(struct tbg_bans *b, const json_t *req)
 	if (!addresses)
 		return list_answer(b);
 	if (time && (!tbg_value_seconds(time, &seconds) || !seconds))
-		return tbg_command_error("deny: %.100s: expected a time such as 90s, 10m, 12h or 30d", time);
+		return tbg_command_error("%.100s: expected a time such as 90s, 10m, 12h or 30d", time);
 	wrong = look(addresses);
 	if (wrong)
 		return wrong;
@@ -106,7 +106,7 @@ json_t *tbg_deny_answer(struct tbg_bans *b, const json_t *req)
 		tbg_value_clients(text, &p);
 		err = remove ? tbg_bans_remove(b, &p) : tbg_bans_add(b, &p, until_ns);
 		if (err)
-			return tbg_command_error("deny: %.100s: %s", text, error_text(err));
+			return tbg_command_error("%.100s: %s", text, error_text(err));
 		nr++;
 	}
 	return json_pack("{s:b, s:i}", "ok", 1, remove ? "removed" : "denied", nr);

@@ -30,7 +30,7 @@ static json_t *filter_read(const json_t *req, struct tbg_live_filter *ret)
 			continue;
 		accepts = tbg_live_filter_set(ret, names[i], text ?: "");
 		if (accepts)
-			return tbg_command_error("log: %s \"%.100s\": expected %s", names[i],
+			return tbg_command_error("%s \"%.100s\": expected %s", names[i],
 						 text ?: "", accepts);
 	}
 	return NULL;
@@ -68,7 +68,7 @@ int tbg_log_run(struct tbg_stream *st)
 		return tbg_stream_line(st, wrong);
 	w = tbg_live_begin(&filter);
 	if (!w)
-		return tbg_stream_line(st, tbg_command_error("log: %d watch already; try again when one has ended",
+		return tbg_stream_line(st, tbg_command_error("%d watch already; try again when one has ended",
 							     TBG_LIVE_MAX));
 	err = tbg_stream_line(st, json_pack("{s:b}", "ok", 1));
 	while (!err && !client_left(st))

@@ -115,7 +115,7 @@ json_t *tbg_stream_start(struct tbg_stream **ret, struct tbg_server *s,
 	int err;
 
 	if (!st)
-		return tbg_command_error("%s: out of memory", cmd);
+		return tbg_command_error("out of memory");
 	st->s = s;
 	st->run = kind_of(cmd)->run;
 	st->heavy = kind_of(cmd)->heavy;
@@ -130,7 +130,7 @@ json_t *tbg_stream_start(struct tbg_stream **ret, struct tbg_server *s,
 		*ret = st;
 		return NULL;
 	}
-	error = tbg_command_error("%s: no thread: %s", cmd, strerror(-err));
+	error = tbg_command_error("no thread: %s", strerror(-err));
 	tbg_sites_put(st->sites);
 	json_decref(st->req);
 	free(st);

@@ -250,7 +250,7 @@ static int run(struct warm *w, const char *path)
 	if (!w->err)
 		roots_walk(w, path);
 	if (w->err == -ESTALE)
-		return end(w, tbg_command_error("warm: the configuration was exchanged meanwhile; begin again"));
+		return end(w, tbg_command_error("the configuration was exchanged meanwhile; begin again"));
 	if (w->err)
 		return w->err;
 	return end(w, json_pack("{s:b, s:I, s:I, s:I, s:I}", "ok", 1,
@@ -282,7 +282,7 @@ int tbg_warm_run(struct tbg_stream *st)
 	w = calloc(1, sizeof(*w));
 	if (!w || !(w->answer = calloc(1, sizeof(*w->answer)))) {
 		free(w);
-		return tbg_stream_line(st, tbg_command_error("warm: out of memory"));
+		return tbg_stream_line(st, tbg_command_error("out of memory"));
 	}
 	w->st = st;
 	err = run(w, path);
