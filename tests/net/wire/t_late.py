@@ -3,6 +3,7 @@
 """Connections without a socket: answers, hand-over, and what they leave behind."""
 import contextlib
 import os
+import select
 import shutil
 import socket
 import struct
@@ -223,9 +224,20 @@ def to_be_killed(family):
                     (link.server4 if family == 4 else link.server6, 80))) as c:
                 net.until(lambda: c.get("/hit").tier == "wire", "never published")
                 assert c.get("/large").body == LARGE
-                yield killed, c
+                yield killed, c, other.client
         finally:
             killed.kill()
+
+
+def child(pid, name):
+    """The process of that name that another one has started."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        children = f.read().split()
+    for one in children:
+        with open(f"/proc/{one}/comm", encoding="ascii") as f:
+            if f.read().strip() == name:
+                return int(one)
+    raise AssertionError(f"no {name} among {children}")
 
 
 def is_reset(c):
@@ -237,7 +249,7 @@ def is_reset(c):
 
 def t_daemon_that_is_killed_while_it_gives_a_connection_back_resets_it():
     """The kernel closes such a socket without a packet, and has acknowledged the request."""
-    with to_be_killed(4) as (killed, c):
+    with to_be_killed(4) as (killed, c, _):
         with ptrace.stopped_at(killed.pid, ptrace.CONNECT, lambda: c.send(talk.request("/hit"))):
             c.acked()
             killed.process.kill()
@@ -248,7 +260,7 @@ def t_daemon_that_is_killed_while_it_gives_a_connection_back_resets_it():
 def t_daemon_that_is_killed_before_the_answer_of_a_give_back_resets_the_connection():
     """Its socket is closed already: the reset needs another one, at the same port."""
     for family in (4, 6):
-        with to_be_killed(family) as (killed, c):
+        with to_be_killed(family) as (killed, c, _):
             with ptrace.stopped_at(killed.pid, ptrace.CONNECT,
                                    lambda c=c: c.send(talk.request("/hit"))) as disconnect:
                 c.acked()       # or the client would send it again
@@ -260,11 +272,18 @@ def t_daemon_that_is_killed_before_the_answer_of_a_give_back_resets_the_connecti
 
 def t_daemon_that_is_killed_after_a_give_back_resets_nobody_for_it():
     """The client has the answer; the numbers that a reset would have are below its window."""
-    with to_be_killed(4) as (killed, c):
+    with to_be_killed(4) as (killed, c, where):
         assert c.get("/hit").tier == "wire"
+        repair = os.pidfd_open(child(killed.pid, "tbg-repair"))
         killed.process.kill()
         killed.process.wait()
-        time.sleep(0.3)         # nothing happens
+        assert select.select([repair], [], [], client.WAIT_S)[0], "tbg-repair does not end"
+        os.close(repair)
+        # what it may have sent has come before the answer to what is sent now
+        try:
+            raise AssertionError(f"listens: {where.connect((c.s.getpeername()[0], 1))}")
+        except ConnectionRefusedError:
+            pass
         c.s.setblocking(False)
         try:
             raise AssertionError(f"ended: {c.s.recv(100)}")
