@@ -98,14 +98,11 @@ bool tbg_conn_head_hold(struct tbg_conn_active *t, const struct tbg_message *m, 
 	return true;
 }
 
-static void on_made(void *worker, void *conn)
-{
-	tbg_conn_made(worker, conn);
-}
+static void on_made(void *worker, void *conn);
 
 /*
- * Starts the task that w->answer needs; tbg_conn_made() continues. Returns false
- * without memory.
+ * Starts the task that w->answer needs; on_made() continues. Returns false without
+ * memory.
  */
 static bool aside_begin(struct tbg_worker *w, struct tbg_conn *c, const struct tbg_message *m,
 			const uint8_t *b, uint32_t taken)
@@ -301,8 +298,10 @@ bool tbg_conn_fast_answer(struct tbg_worker *w, struct tbg_conn *c, const uint8_
 }
 
 /* Routes the request again, now with the result of the task. */
-void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c)
+static void on_made(void *worker, void *conn)
 {
+	struct tbg_worker *w = worker;
+	struct tbg_conn *c = conn;
 	struct tbg_conn_active *t = c->active;
 	struct tbg_aside_task *task = t->aside;
 	struct tbg_message m = { 0 };

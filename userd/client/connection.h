@@ -109,8 +109,6 @@ void tbg_conn_writable(struct tbg_worker *w, struct tbg_conn *c);
 /* The wait that tbg_conn_eof() started is over. */
 void tbg_conn_again(struct tbg_worker *w, struct tbg_conn *c);
 
-/* The task of c->active->aside has ended, see aside.h. */
-void tbg_conn_made(struct tbg_worker *w, struct tbg_conn *c);
 /* The worker gives the connection its next turn. */
 void tbg_conn_turn(struct tbg_worker *w, struct tbg_conn *c);
 

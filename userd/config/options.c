@@ -497,6 +497,31 @@ static int complete(struct tbg_options *o)
 	return 0;
 }
 
+/* Returns 0 if this machine has the addresses to listen on, or negative errno after a message. */
+static int listen_check(const struct tbg_options *o)
+{
+	int on = 1, fd, err;
+
+	for (unsigned int i = 0; i < o->listen_nr; i++) {
+		const struct sockaddr_storage *a = &o->listen[i];
+
+		fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		err = fd < 0 ? errno : 0;
+		/* at the start, it may no longer be in use or forbidden */
+		if (!err && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) &&
+		    bind(fd, (const struct sockaddr *)a, sizeof(*a)) && errno == EADDRNOTAVAIL)
+			err = errno;
+		if (fd >= 0)
+			close(fd);
+		if (!err)
+			continue;
+		tbg_option_log(o, "listen", i, TBG_LISTEN_FAILED, o->listen_text[i],
+			       strerror(err));
+		return -err;
+	}
+	return 0;
+}
+
 /* Checks a file with the other options for everything that a start would refuse. */
 static int sites_check(struct tbg_options *o)
 {
@@ -506,7 +531,7 @@ static int sites_check(struct tbg_options *o)
 	tbg_addresses_start(tbg_timer_ms(TBG_TIMER_ADDRESSES_START));
 	err = tbg_options_sites(o, NULL, &sites);
 	tbg_sites_close(sites, NULL, NULL);
-	err = err ?: complete(o) ?: tbg_options_ifaces_check(o) ?: tbg_options_listen_check(o);
+	err = err ?: complete(o) ?: tbg_options_ifaces_check(o) ?: listen_check(o);
 	if (!err)
 		printf("%s: good\n", o->config);
 	return err ? BAD_OPTION : TBG_OPTIONS_DONE;
@@ -592,26 +617,3 @@ int tbg_options_listen_lists(struct tbg_options *o)
 	return 0;
 }
 
-int tbg_options_listen_check(const struct tbg_options *o)
-{
-	int on = 1, fd, err;
-
-	for (unsigned int i = 0; i < o->listen_nr; i++) {
-		const struct sockaddr_storage *a = &o->listen[i];
-
-		fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		err = fd < 0 ? errno : 0;
-		/* at the start, it may no longer be in use or forbidden */
-		if (!err && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) &&
-		    bind(fd, (const struct sockaddr *)a, sizeof(*a)) && errno == EADDRNOTAVAIL)
-			err = errno;
-		if (fd >= 0)
-			close(fd);
-		if (!err)
-			continue;
-		tbg_option_log(o, "listen", i, TBG_LISTEN_FAILED, o->listen_text[i],
-			       strerror(err));
-		return -err;
-	}
-	return 0;
-}

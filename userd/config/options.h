@@ -120,12 +120,6 @@ int tbg_options_ifaces_check(const struct tbg_options *o);
  */
 int tbg_options_listen_lists(struct tbg_options *o);
 
-/*
- * Checks that this machine has the addresses to listen on. Returns 0, or negative errno
- * after a message.
- */
-int tbg_options_listen_check(const struct tbg_options *o);
-
 void tbg_options_free(struct tbg_options *o);
 
 /* The value of a setting of the daemon as given, of a list all values; NULL: not given. */

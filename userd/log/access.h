@@ -52,8 +52,6 @@ enum tbg_log_format {
 
 #define TBG_LOGS_MAX	256	/* limit of open logs: each has a thread and two buffers */
 
-const char *tbg_log_format_name(enum tbg_log_format format);
-
 /* Returns 0 if the caller could open path, or a negative errno. Does not create it. */
 int tbg_log_check(const char *path);
 

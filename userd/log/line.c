@@ -532,6 +532,17 @@ bool tbg_log_pattern_check(const char *pattern, char *ret_msg, size_t msg_len)
 	return false;
 }
 
+static const char *format_name(enum tbg_log_format format)
+{
+	static const char *const names[] = {
+#define X(name, text) text,
+		TBG_LOG_FORMAT_LIST(X)
+#undef X
+	};
+
+	return names[format];
+}
+
 bool tbg_log_format_find(const char *v, enum tbg_log_format *ret, char *ret_msg, size_t msg_len)
 {
 	if (strchr(v, '$')) {
@@ -541,7 +552,7 @@ bool tbg_log_format_find(const char *v, enum tbg_log_format *ret, char *ret_msg,
 	if (msg_len)
 		*ret_msg = 0;
 	for (*ret = 0; *ret < TBG_LOG_CUSTOM; (*ret)++)
-		if (!strcmp(v, tbg_log_format_name(*ret)))
+		if (!strcmp(v, format_name(*ret)))
 			return true;
 	return false;
 }
@@ -579,15 +590,4 @@ size_t tbg_log_line(char *ret, size_t size, enum tbg_log_format format,
 	if (line.len <= size)
 		tbg_log_put(&line, ret);
 	return line.len;
-}
-
-const char *tbg_log_format_name(enum tbg_log_format format)
-{
-	static const char *const names[] = {
-#define X(name, text) text,
-		TBG_LOG_FORMAT_LIST(X)
-#undef X
-	};
-
-	return names[format];
 }

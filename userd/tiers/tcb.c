@@ -114,6 +114,14 @@ static void unpaid_count(struct tbg_tcb *t)
 		t->unpaid--;
 }
 
+/* Number of unacknowledged bytes of wire's last reply on *t. */
+static uint32_t owed(const struct tbg_tcb *t)
+{
+	uint32_t left = t->snd_nxt - t->acked;
+
+	return left <= t->last.len ? left : 0;
+}
+
 int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 {
 	int vrf, err = key_of(fd, &ret->key);
@@ -131,7 +139,7 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret)
 	if (ret->tcb.state != TBG_TCB_HANDED)
 		return -ENOENT;
 	unpaid_count(&ret->tcb);
-	return tbg_tcb_owed(&ret->tcb) ? 0 : forget(t, &ret->key);
+	return owed(&ret->tcb) ? 0 : forget(t, &ret->key);
 }
 
 /* Whether wire has deleted the connection because its last reply is acknowledged. */
@@ -141,15 +149,8 @@ static bool is_forgotten(const struct tbg_tcbs *t, const struct tbg_tcb_key *key
 
 	if (bpf_map_lookup_elem(t->tcbs_fd, key, &tcb))
 		return true;
-	return tcb.state == TBG_TCB_HANDED && !tbg_tcb_owed(&tcb) &&
+	return tcb.state == TBG_TCB_HANDED && !owed(&tcb) &&
 	       !forget(t, key);
-}
-
-uint32_t tbg_tcb_owed(const struct tbg_tcb *t)
-{
-	uint32_t left = t->snd_nxt - t->acked;
-
-	return left <= t->last.len ? left : 0;
 }
 
 /* Runs the program on a segment with this payload; returns its result, or -errno. */
@@ -289,7 +290,7 @@ static void due_add(struct tbg_tcbs *t, const struct tbg_tcb_key *key)
 {
 	struct tbg_due new = { .key = *key }, *old;
 
-	if (bpf_map_lookup_elem(t->tcbs_fd, key, &new.tcb) || !tbg_tcb_owed(&new.tcb))
+	if (bpf_map_lookup_elem(t->tcbs_fd, key, &new.tcb) || !owed(&new.tcb))
 		return;
 	new.at_ms = new.tcb.repeat_ms + tbg_due_ms(new.tcb.tries);
 	old = due_find(t, key);
@@ -433,7 +434,7 @@ static bool is_idle(const struct sweep *s, const struct tbg_tcb *tcb)
  */
 static bool is_silent(const struct tbg_tcb *tcb, uint32_t age_ms)
 {
-	return age_ms > SILENT_MS && tbg_tcb_owed(tcb) && !tcb->tries;
+	return age_ms > SILENT_MS && owed(tcb) && !tcb->tries;
 }
 
 /* Only the client's FIN is missing. */

@@ -69,9 +69,6 @@ int tbg_tcb_take(const struct tbg_tcbs *t, int fd, struct tbg_taken *ret);
 bool tbg_tcb_give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t taken,
 		  const uint8_t *b, uint32_t len, unsigned int answers);
 
-/* Number of unacknowledged bytes of wire's last reply on *t. */
-uint32_t tbg_tcb_owed(const struct tbg_tcb *t);
-
 /*
  * Returns at most nr connections whose hand-over has failed since the last call, and
  * their number.
