@@ -251,8 +251,10 @@ def t_the_interval_of_a_ratio_is_students():
     assert abs(got["ratio"] - 1.9950) < 1e-3 and got["pairs"] == 4, got
     # by hand: s = 0.08198 of the logarithms, t(3) = 3.182, half = 0.13043
     assert abs(got["low"] - 1.7510) < 2e-3 and abs(got["high"] - 2.2729) < 2e-3, got
-    assert stats.paired_ratio([1.0], [2.0]) == {"ratio": 0.5, "low": None, "high": None,
-                                                "chance": None, "pairs": 1, "dropped": 0}
+    for nr in (1, 2):               # that of two would be wider than all that is possible
+        few = stats.paired_ratio(nr * [1.0], nr * [2.0])
+        assert few == {"ratio": 0.5, "low": None, "high": None, "chance": None, "pairs": nr,
+                       "dropped": 0}, few
     # published: by degrees of freedom, two-sided 95 %
     for freedom, t in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228),
                        (30, 2.042), (60, 2.000), (120, 1.980)):
@@ -260,8 +262,8 @@ def t_the_interval_of_a_ratio_is_students():
     # and 99.9 %
     for freedom, t in ((1, 636.62), (2, 31.599), (4, 8.610), (9, 4.781), (40, 3.551)):
         assert abs(stats.by_chance(-t, freedom) - 0.001) < 2e-6, freedom
-    assert stats.by_chance(0, 4) == 1 and stats.interval([3.0, 3.0])[3] == 0
-    assert stats.interval([0.0, 0.0]) == (0, 0, 0, 1)
+    assert stats.by_chance(0, 4) == 1 and stats.interval([3.0, 3.0, 3.0])[3] == 0
+    assert stats.interval([0.0, 0.0, 0.0]) == (0, 0, 0, 1)
 
 
 def t_chance_is_reckoned_with_how_many_rows_there_are():
@@ -275,9 +277,13 @@ def t_pairs_without_a_ratio_are_named():
     def pairs(*values):
         return [({"x": a}, {"x": b}) for a, b in values]
 
-    got = stats.paired("x", "ns", pairs((0, 1), (2, 1), (None, 1), (2, 1)))
-    assert (got["ratio"], got["pairs"], got["dropped"]) == (2, 2, 1), got
+    got = stats.paired("x", "ns", pairs((0, 1), (2, 1), (None, 1), (2, 1), (2, 1)))
+    assert (got["ratio"], got["pairs"], got["dropped"]) == (2, 3, 1), got
     assert report.ratio_text(got) == "2 (2–2, pairs with a 0 left out: 1)"
+    got = stats.paired("x", "ns", pairs((2, 1), (4, 1)))
+    assert report.ratio_text(got) == "2.83 (2 pairs, too few for an interval)"
+    assert report.ratio_text(stats.paired("x", "ns", pairs((2, 1)))) == \
+        "2 (1 pair, too few for an interval)"
     assert report.ratio_text(stats.paired("x", "ns",
                                           pairs((0, 1)))) == "(pairs with a 0 left out: 1)"
     assert stats.paired("x", "ns", pairs((None, 1), (1, None))) is None
@@ -286,8 +292,10 @@ def t_pairs_without_a_ratio_are_named():
     assert report.ratio_text(got).startswith("+3.5 points (+2.26 to +4.74"), report.ratio_text(got)
     assert compare.verdict(got, "low") == "B is worse" and \
            compare.verdict(got, "high") == "B is better"
-    assert compare.verdict(stats.paired("x", "%", pairs((1, 0), (0, 1))),
+    assert compare.verdict(stats.paired("x", "%", pairs((1, 0), (0, 1), (1, 0))),
                            "low") == "no difference shown"
+    assert compare.verdict(stats.paired("x", "%", pairs((5, 0), (5, 0))),
+                           "low") == "too few pairs to tell"
 
 
 def t_disturbed_pairs_count_only_without_others():

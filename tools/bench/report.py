@@ -19,7 +19,7 @@ from typing import Any, Iterator
 
 import plot
 import terminal
-from engine import FORMAT
+from engine import FORMAT, counted
 from arrivals import autobench_rows
 from bottleneck import WORDS, refused
 from messages import Problem
@@ -75,7 +75,7 @@ def ratio_text(r: Any) -> str:
     if mean is None:
         return f"({why[0]})"
     if r["low"] is None:
-        why.insert(0, "one pair")
+        why.insert(0, f"{counted(r['pairs'], 'pair')}, too few for an interval")
     else:
         dash = " to " if end else "–"
         why.insert(0, form.format(r["low"]) + dash + form.format(r["high"]))

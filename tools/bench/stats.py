@@ -8,6 +8,7 @@ import statistics
 from typing import Any, Iterable
 
 SURE = 0.05                 # the probability outside of an interval at 95 %
+LEAST = 3                   # values for an interval: of two, it is 12.7 times their error wide
 
 
 def by_chance(t: float, freedom: int) -> float:
@@ -69,12 +70,12 @@ def paired(key: str, unit: str, pairs: list) -> dict | None:
 
 
 def interval(values: Any) -> tuple:
-    """(mean, low, high, chance) at 95 %; one value has no interval.
+    """(mean, low, high, chance) at 95 %; fewer than LEAST values have no interval.
 
     chance: the probability of such a mean if the values differ from 0 only by chance.
     """
     mean, freedom = statistics.fmean(values), len(values) - 1
-    if not freedom:
+    if len(values) < LEAST:
         return mean, None, None, None
     error = statistics.stdev(values) / math.sqrt(len(values))
     chance = by_chance(mean / error, freedom) if error else float(not mean)

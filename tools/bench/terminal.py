@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator
 
 from bottleneck import AT_LEAST
-from stats import disturbed
+from stats import LEAST, disturbed
 from units import digits, human
 
 if TYPE_CHECKING:
@@ -56,6 +56,20 @@ def ratio(r: Any) -> str:
         f"{form} ({digits(r['low'], 3)}–{digits(r['high'], 3)})"
 
 
+def ours_of(entry: dict) -> list[str]:
+    """The server whose ratios are shown."""
+    return [n for n in entry["servers"]
+            if n != entry["reference"] and n.startswith("toboggan")][:1]
+
+
+def without_interval(entry: dict) -> list[str]:
+    """Why ratios of the table have no interval; empty if all have one."""
+    shown = [r for row in entry["summary"] if row["server"] in ours_of(entry)
+             for r in row["ratios"].values() if r and r.get("ratio") is not None]
+    return [f"ratios without an interval: they are of fewer than {LEAST} pairs of samples"] * \
+        any(r["low"] is None for r in shown)
+
+
 def number_of(reasons: dict[str, list[str]], row: Any, why: str) -> int:
     """The number of a reason in {kind: reasons}; those that differ only in their details share
     one, or a busy machine's table would have a number for each cell."""
@@ -77,7 +91,7 @@ def block(entry: dict, figure: Any, reasons: dict[str, list[str]]) -> list[list]
     key, title, unit, _ = figure
     rows = {(r["point"], r["server"]): r for r in entry["summary"]}
     names, reference = entry["servers"], entry["reference"]
-    ours = [n for n in names if n != reference and n.startswith("toboggan")][:1]
+    ours = ours_of(entry)
     lines = [[f"{title}", *names, *(f"{n} : {reference}" for n in ours if reference)]]
     for point in entry["points"]:
         cells = []
@@ -125,7 +139,7 @@ def table(entry: dict) -> str:
              if any(r["figures"].get(f[0]) for r in entry["summary"])]
     for figure in (shown or entry["figures"][:1])[:FIGURES]:
         out.append(aligned(block(entry, figure, reasons)))
-    notes = explained(reasons) + marks(entry)
+    notes = explained(reasons) + marks(entry) + without_interval(entry)
     if notes:
         out.append("\n".join(notes))
     lines = entry.get("last_lines") or list(derived(entry))
@@ -179,7 +193,7 @@ def markdown(record: dict) -> str:
         out += [" | ".join(["", *row, ""]).strip() for row in rows]
         out += ["", *(f"- {line}" for line in entry.get("last_lines") or derived(entry)),
                 *(f"- {line}" for line in explained(reasons)),
-                *(f"- {words}" for words in marks(entry)), ""]
+                *(f"- {words}" for words in marks(entry) + without_interval(entry)), ""]
     m = record["machine"]
     servers = ", ".join(" ".join(one) for one in record["servers"].items())
     virtual = "virtual, " * m["virtual"]
