@@ -33,6 +33,8 @@ import terminal                 # noqa: E402
 def t_where_wire_pays_follows_from_the_rates():
     assert capacity.pays_from(1e6, 1e5, 1.25e5) == "23 %"
     assert capacity.pays_from(1e5, 9e4, 1.2e5).startswith("never")
+    for passed in (1.25e5, 2e5, 1e6, 2e6):      # no less than the daemon alone, up to hits' rate
+        assert capacity.pays_from(1e6, passed, 1.25e5) == "0 %", passed
     assert capacity.pays_from(1e6, None, 1e5) is None
     assert capacity.pays_up_to([(8192, 2e5, 1e5), (16384, 5e4, 1e5)]) == "12.0 KiB"
     assert capacity.pays_up_to([(1024, 2e5, 1e5), (13936, 3e5, 1e5)]) == "all that it answers"

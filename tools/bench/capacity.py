@@ -460,8 +460,9 @@ def pays_from(hit: float, passed: float, user: float) -> str | None:
     t_hit, t_pass, t_user = 1 / hit, 1 / passed, 1 / user
     if t_hit >= t_user:
         return "never: a hit costs as much as an answer of the daemon"
-    share = (t_pass - t_user) / (t_pass - t_hit)
-    return f"{max(0, math.ceil(100 * share))} %"
+    if t_pass <= t_user:        # a request that it passes up costs nothing, in these figures
+        return "0 %"
+    return f"{math.ceil(100 * (t_pass - t_user) / (t_pass - t_hit))} %"
 
 
 def pays_up_to(sizes: Any) -> str | None:
