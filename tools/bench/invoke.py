@@ -248,8 +248,12 @@ def build(name: str, args: argparse.Namespace) -> tuple[list, list[str], list[st
             lacking.append(f"{exp.name}: {why}")
         else:
             exps.append(exp)
+    if refused and not exps:
+        able = ", ".join(one.name for one in EXPERIMENTS.values() if not one.lab_only)
+        raise Usage(f"--server is not for {refused[0]}; leave it out to measure in namespaces of "
+                    f"this machine, or run another experiment: {able}")
     if not exps:
-        raise Problem((refused + lacking)[0])
+        raise Problem(lacking[0])
     return exps, refused, lacking
 
 
