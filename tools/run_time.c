@@ -84,7 +84,7 @@ static int time_text(double ns, char *ret, size_t room)
 
 bool tbg_wire_cost_text(const struct tbg_wire_cost *cost, char *ret, size_t room)
 {
-	char hit[24] = "-", pass[24] = "-", user[24] = "-", pays[40] = "";
+	char hit[24] = "-", pass[24] = "-", user[32], pays[40] = "";
 
 	if (cost->hit_ns >= 0)
 		time_text(cost->hit_ns, hit, sizeof(hit));
@@ -92,6 +92,8 @@ bool tbg_wire_cost_text(const struct tbg_wire_cost *cost, char *ret, size_t room
 		time_text(cost->pass_ns, pass, sizeof(pass));
 	if (cost->user_ns >= 0)
 		time_text(cost->user_ns, user, sizeof(user));
+	else
+		snprintf(user, sizeof(user), "- (fewer than %d came)", ASKED_LEAST);
 	if (cost->pays_from >= 1)
 		snprintf(pays, sizeof(pays), "; does not pay");
 	else if (cost->pays_from >= 0)

@@ -273,7 +273,7 @@ def t_a_few_requests_do_not_show_what_one_costs_the_daemon():
         c.hot("/a.txt", "wire")
         said = subprocess.run([TOOL, "--control", d.control, "stats"], check=True,
                               capture_output=True, text=True).stdout
-        assert "; a request to the daemon -\n" in said, said
+        assert "; a request to the daemon - (fewer than 100 came)\n" in said, said
         cost = json.loads(top(d.control, "--json", "--interval", "0.5").stdout)["wire_cost"]
         assert cost["user_ns"] is None, cost
 
