@@ -36,7 +36,7 @@
 	X(FLAGS,	"not plain ACK|PSH: URG, SYN, FIN, RST, ECN marks") \
 	X(IP_ODD,	"IP options, extension headers or a fragment") \
 	X(TCP_ODD,	"TCP options other than timestamps") \
-	X(IFACE,	"its replies take another interface, or its address here was removed") \
+	X(IFACE,	"its replies may take another interface, or its address here was removed") \
 	X(CSUM,		"bad checksum, left to the stack to judge") \
 	X(BUSY,		"not idle: earlier bytes are still being dealt with") \
 	X(UNACKED,	"not idle: earlier response bytes are unacknowledged") \
@@ -69,7 +69,8 @@
 	X(LISTED,	"place with a list of clients of its own, which the daemon asks") \
 	X(LIMITED,	"client beyond its limit of requests") \
 	X(SHARED,	"connection to a port at which another process listens, too; left to the kernel") \
-	X(FULL,		"no place for one more connection; dropped, so that its client tries again")
+	X(FULL,		"no place for one more connection; dropped, so that its client tries again") \
+	X(ROUTE,	"the kernel is yet to be asked for the route to this client; left to the kernel")
 
 enum tbg_why {
 #define X(name, text) TBG_WHY_##name,

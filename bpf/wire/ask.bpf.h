@@ -22,23 +22,28 @@ static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
 /*
  * Returns the interface that the route to the client leads out of, if it is the segment's or
  * lies on it: the question names no VLAN. 0: another one, as tbg_way_back() returns; not for
- * a question without a client, which has no address.
+ * a question without a client, which has no address. The daemon has asked the kernel before,
+ * where that is necessary.
  */
 static __attribute__((noinline)) int tbg_ask_out(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
+	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_way *way;
+	bool client;
 	__u32 i;
 
-	if (!p)
+	if (!p || !knob)
 		return on.below;
-	way = tbg_way_to(p->key.remote);
+	client = p->key.remote[0] | p->key.remote[1] | p->key.remote[3];
+	way = client && tbg_pair_counts(knob, p->v6) ? tbg_pair_way(skb, knob, p) :
+							tbg_way_to(p->key.remote);
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
 		on.above = way->ifindex[i];
 		if (on.above == on.below || (on.above && bpf_map_lookup_elem(&tbg_aboves, &on)))
 			return on.above;
 	}
-	if (tbg_sockets && (p->key.remote[0] | p->key.remote[1] | p->key.remote[3]))
+	if (tbg_sockets && client)
 		return 0;
 	return on.below;
 }

@@ -123,7 +123,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 	p->tsval = g.tsrecent;
 	p->window = (g.snd_wnd >> (f->wscale & 15)) & 0xffff;
 	/* the socket's segments may have shown what the path takes; or its route leads elsewhere */
-	if (!tbg_way_set(skb, knob, p, f) || tbg_hit_cut(skb, s, knob, f, &frame))
+	if (!tbg_way_set(skb, p, f) || tbg_hit_cut(skb, s, knob, f, &frame))
 		return 0;
 	/* the socket may have acknowledged the request: the client does not repeat it then */
 	tbg_due(key);

@@ -74,8 +74,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 {
 	struct tbg_agreed a = { .now_ms = s->now_ms, .ways = knob->ways };
 	struct tbg_pkt *p = &s->pkt;
-	__u32 out;
-	int why;
+	int why, out;
 
 	/*
 	 * Not with two VLAN tags: a connection stores one, for the segments that it
@@ -90,8 +89,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
 		out = tbg_way_back(skb, p);
-		if (!out)
-			return TBG_WHY_IFACE;
+		if (out <= 0)
+			return out ? TBG_WHY_ROUTE : TBG_WHY_IFACE;
 		/* the last places of the table are for clients whose SYN wire has answered */
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || !tbg_tcb_fits() ||
 		    tbg_crowd_full(key))
@@ -107,14 +106,18 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		if (why)
 			return why;
 		out = tbg_way_back(skb, p);
-		if (!out)
-			return TBG_WHY_IFACE;
+		/* dropped, the client's request comes again, and the kernel may have been asked */
+		if (out <= 0)
+			return out ? TBG_WHY_DROPPED : TBG_WHY_IFACE;
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
 		break;
 	case TBG_FOUND_SHARED:
 		return TBG_WHY_SHARED;
 	case TBG_FOUND_WHOLE:
+		/* asks for the way back, if that is necessary: the client may come again */
+		if (tbg_pair_counts(knob, p->v6))
+			tbg_way_back(skb, p);
 		tbg_known_add(skb, p, key);
 		return TBG_WHY_NO_FLOW;
 	default:
@@ -412,11 +415,16 @@ static __always_inline int tbg_own_again(struct __sk_buff *skb, struct tbg_scrat
 					 bool soft)
 {
 	__u16 from[4] __attribute__((aligned(4)));
-	int act;
+	int act, way;
 
 	if (s->pkt.payload_len)
 		tbg_hit_follow(skb, &s->pkt, f, from);
-	if (tbg_is_astray(skb, s, f)) {
+	way = tbg_way_again(skb, s, f);
+	if (way < 0) {
+		tbg_count(TBG_WHY_DROPPED);
+		return TC_ACT_SHOT;
+	}
+	if (!way) {
 		/* let the stack reset it, over its own route */
 		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_IFACE);

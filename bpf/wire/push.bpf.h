@@ -86,17 +86,18 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 					  struct tbg_tcb *f)
 {
 	__u32 now_ms = s->now_ms;
-	int act;
+	int act, way;
 
 	if (now_ms - f->repeat_ms < tbg_due_ms(f->tries) || f->state == TBG_TCB_GIVING ||
 	    !tbg_within_reply(f, f->acked))
 		return TC_ACT_SHOT;
 	s->pkt.ack = f->acked;
+	way = tbg_way_again(skb, s, f);
 	/* the route has changed */
-	if (tbg_is_astray(skb, s, f)) {
+	if (!way)
 		tbg_tcb_forget(key, f);
+	if (way <= 0)
 		return TC_ACT_SHOT;
-	}
 	if (f->tries >= TBG_PUSH_TRIES)
 		return tbg_tcb_reset(skb, s, key, f);
 	tbg_way_renew(skb, knob, &s->pkt, f);

@@ -203,11 +203,12 @@ __attribute__((noinline)) int tbg_synack_fill(struct __sk_buff *skb, struct tbg_
 	struct tbg_cookie c = { .wscale = 15 };
 	const struct tbg_above *on;
 	struct tbg_offer offer;
-	__u32 mtu, out, heads;
 	struct tbg_synack *a;
 	struct tbg_reply *r;
 	struct tbg_pkt *p;
+	__u32 mtu, heads;
 	__u16 kind, mss;
+	int out;
 
 	if (!s || !key || !knob)
 		return false;
@@ -233,7 +234,7 @@ __attribute__((noinline)) int tbg_synack_fill(struct __sk_buff *skb, struct tbg_
 	if (!tbg_tcb_fits() || tbg_crowd_full(key) || !tbg_offer_get(skb, s, kind, &offer))
 		return false;
 	out = tbg_way_fits(skb, p);
-	if (!out || !tbg_syn_is_free(skb, p))
+	if (out <= 0 || !tbg_syn_is_free(skb, p))
 		return false;
 	on = tbg_above_of(skb, out);
 	mtu = tbg_mtu_of(skb, on, p, s->now_ms);

@@ -2,30 +2,42 @@
 /*
  * Whether the route to a client leads out of the interface that its segments come in
  * by, and the address that they are sent to is this host's. Wire always answers there;
- * the kernel looks up its routes. Where the two differ, the connection is left to the
- * kernel.
+ * the kernel looks up its routes. Where the two differ, or it is not known yet, the
+ * connection is left to the kernel.
  */
 #ifndef TBG_WIRE_WAY_BPF_H
 #define TBG_WIRE_WAY_BPF_H
 
 #include "birth.bpf.h"
+#include "pair.bpf.h"
+
+#define TBG_WAY_UNKNOWN -1	/* the kernel is being asked */
 
 /*
  * Returns the interface that the route to the client leads out of, as far as the daemon knows
- * the routes: the segment's, or one that lies on it. 0: another one. For the ACK of a
- * handshake: its SYN was sent to an address of this host.
+ * the routes: the segment's, or one that lies on it. 0: another one; or TBG_WAY_UNKNOWN. For
+ * the ACK of a handshake: its SYN was sent to an address of this host.
  */
 __attribute__((noinline)) int tbg_way_back(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
+	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_above *above;
 	struct tbg_way *way;
 	__u32 i, tag;
 
-	if (!p || !tbg_sockets)
+	if (!p || !knob || !tbg_sockets)
 		return skb->ifindex;
 	tag = tbg_vlans(skb, p);
-	way = tbg_way_to(p->key.remote);
+	if (tbg_pair_counts(knob, p->v6)) {
+		if (tbg_pair_is_left(skb, knob, p))
+			return 0;
+		way = tbg_pair_way(skb, knob, p);
+		if (!way)
+			return TBG_WAY_UNKNOWN;
+	} else {
+		way = tbg_way_to(p->key.remote);
+	}
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
 		on.above = way->ifindex[i];
 		if (!on.above)
@@ -43,7 +55,7 @@ __attribute__((noinline)) int tbg_way_back(struct __sk_buff *skb, const struct t
 }
 
 /* Returns that interface; 0 also if the address that the segment is sent to is not this host's. */
-static __always_inline __u32 tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
+static __always_inline int tbg_way_fits(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_way *way;
 
@@ -71,16 +83,23 @@ __attribute__((noinline)) int tbg_way_take(struct __sk_buff *skb, const struct t
 
 /*
  * Takes MTU and hop limit of the client's route as it is now; segments may become smaller.
- * Returns false if it does not lead out of the segment's interface: then nothing changes.
+ * Returns false if it does not lead out of the segment's interface, as far as is known: then
+ * nothing changes.
  */
-static __always_inline bool tbg_way_set(struct __sk_buff *skb, const struct tbg_knob *knob,
-					const struct tbg_pkt *p, struct tbg_tcb *f)
+static __attribute__((noinline)) int tbg_way_set(struct __sk_buff *skb, const struct tbg_pkt *p,
+						 struct tbg_tcb *f)
 {
-	struct tbg_agreed a = { .now_ms = tbg_now_ms(), .ways = knob->ways };
-	__u32 out = tbg_way_fits(skb, p);
+	struct tbg_knob *knob = tbg_knob_get();
+	struct tbg_agreed a = {};
 	__u16 mss;
+	int out;
 
-	if (!out)
+	if (!knob || !p || !f)
+		return false;
+	a.now_ms = tbg_now_ms();
+	a.ways = knob->ways;
+	out = tbg_way_fits(skb, p);
+	if (out <= 0)
 		return false;
 	tbg_way_take(skb, p, &a, out);
 	mss = tbg_mss_of(knob, f->peer_mss, a.mtu, p->v6, f->flags & TBG_FLOW_TS);
@@ -100,7 +119,7 @@ static __always_inline void tbg_way_renew(struct __sk_buff *skb, const struct tb
 					  const struct tbg_pkt *p, struct tbg_tcb *f)
 {
 	if (f->ways != knob->ways)
-		tbg_way_set(skb, knob, p, f);
+		tbg_way_set(skb, p, f);
 }
 
 /*
@@ -119,14 +138,17 @@ static __always_inline bool tbg_is_unrouted(struct __sk_buff *skb, const struct 
 }
 
 /*
- * Returns whether nothing was heard of the client for so long that its route has to be
- * checked again before the last reply is repeated.
+ * Checks the route again before the last reply is repeated, if nothing was heard of the client
+ * for long. Returns more than 0 if it may be repeated, 0 if the route leads elsewhere by now,
+ * TBG_WAY_UNKNOWN if the repeat has to wait for the kernel's answer.
  */
-static __always_inline bool tbg_is_astray(struct __sk_buff *skb, const struct tbg_scratch *s,
-					  const struct tbg_tcb *f)
+static __attribute__((noinline)) int tbg_way_again(struct __sk_buff *skb,
+						   const struct tbg_scratch *s,
+						   const struct tbg_tcb *f)
 {
-	return f->state != TBG_TCB_HANDED && s->now_ms - f->seen_ms > TBG_ASTRAY_MS &&
-	       !tbg_way_fits(skb, &s->pkt);
+	if (!s || !f || f->state == TBG_TCB_HANDED || s->now_ms - f->seen_ms <= TBG_ASTRAY_MS)
+		return 1;
+	return tbg_way_fits(skb, &s->pkt);
 }
 
 #endif

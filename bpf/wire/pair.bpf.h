@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The way to a client by its address and ours, where rules or routes depend on more than the
+ * client's; see abi/pair.h. For way.bpf.h and ask.bpf.h.
+ */
+#ifndef TBG_WIRE_PAIR_BPF_H
+#define TBG_WIRE_PAIR_BPF_H
+
+#include "../abi/pair.h"
+#include "flow.bpf.h"
+
+/* Pair of addresses -> answer. Writer: daemon, which keeps it from being full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TBG_PAIRS_MAX);
+	__type(key, struct tbg_pair_key);
+	__type(value, struct tbg_pair);
+} tbg_pairs SEC(".maps");
+
+/*
+ * Pairs to ask the kernel for. Writer: BPF; the daemon removes them and asks. Full: the next
+ * connection asks again.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, TBG_PAIR_ASKS_MAX);
+	__type(key, struct tbg_pair_key);
+	__type(value, __u32);
+} tbg_pair_asks SEC(".maps");
+
+/* Returns whether the way to a client depends on more than its address. */
+static __always_inline bool tbg_pair_counts(const struct tbg_knob *knob, bool v6)
+{
+	return knob->asks & (v6 ? TBG_ASKS_V6 : TBG_ASKS_V4);
+}
+
+/*
+ * Returns whether rules may select this segment, or answers to it, by what no question has: its
+ * mark, which another program has set, or the port of the client.
+ */
+static __always_inline bool tbg_pair_is_left(struct __sk_buff *skb, const struct tbg_knob *knob,
+					     const struct tbg_pkt *p)
+{
+	__u32 port = bpf_ntohs(p->key.remote_port);
+
+	return skb->mark || (port >= knob->ports_left[0] && port <= knob->ports_left[1]);
+}
+
+/*
+ * Returns the way of the segment's pair. NULL: the kernel has not been asked lately; it is
+ * then, but not for a SYN, whose sender may be forged.
+ */
+static __always_inline struct tbg_way *tbg_pair_way(struct __sk_buff *skb,
+						    const struct tbg_knob *knob,
+						    const struct tbg_pkt *p)
+{
+	__u32 ifindex = skb->ifindex, now_ms = tbg_now_ms(), age_ms = TBG_PAIR_MS, *vrf = NULL;
+	struct tbg_pair_key key = { .port = p->key.local_port };
+	struct tbg_pair *pair;
+	bool counts;
+
+	__builtin_memcpy(key.client, p->key.remote, sizeof(key.client));
+	__builtin_memcpy(key.local, p->key.local, sizeof(key.local));
+	if (knob->vrfs)
+		vrf = bpf_map_lookup_elem(&tbg_vrfs, &ifindex);
+	key.vrf = vrf ? *vrf : 0;
+	pair = bpf_map_lookup_elem(&tbg_pairs, &key);
+	/* an answer may be newer than the knob */
+	if (pair && (__s32)(pair->ways - knob->ways) >= 0)
+		age_ms = now_ms - pair->asked_ms;
+	counts = age_ms < TBG_PAIR_MS;
+	if (age_ms >= TBG_PAIR_AGAIN_MS && (counts || !(p->tcp_flags & TBG_TCP_SYN)))
+		bpf_map_update_elem(&tbg_pair_asks, &key, &now_ms, BPF_ANY);
+	return pair && counts ? &pair->way : NULL;
+}
+
+#endif
