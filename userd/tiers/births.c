@@ -97,7 +97,8 @@ static void chains_begin(void *arg)
 static void nat_found(struct tbg_births *b, const char *whose, const char *name)
 {
 	snprintf(b->why, sizeof(b->why),
-		 "%s has NAT (table %.40s), which loses sockets that are made late", whose, name);
+		 "%s has NAT (table %.40s), which loses sockets that are made late; with --late-sockets off wire answers",
+		 whose, name);
 	b->nats = true;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Checks the requirements of late sockets by the kernel's BTF and sysctls, without
- * loading a program. See late.h.
+ * Checks the requirements of late sockets by the kernel's BTF, without loading a program.
+ * See late.h.
  */
 #include "tiers/late.h"
 
@@ -10,8 +10,6 @@
 
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
-
-#include "os/sysctl.h"
 
 static bool has_function(const struct btf *btf, const char *name)
 {
@@ -40,8 +38,6 @@ void tbg_late_look(struct tbg_late *ret, bool wanted)
 	*ret = (struct tbg_late){ 0 };
 	if (!wanted) {
 		strcpy(ret->why, "set by --late-sockets");
-	} else if (!tbg_sysctl("/proc/sys/net/ipv4/tcp_syncookies", 0)) {
-		strcpy(ret->why, "net.ipv4.tcp_syncookies is 0");
 	} else {
 		kernel = btf__load_vmlinux_btf();
 		ret->can = has_function(kernel, "bpf_sk_assign_tcp_reqsk");

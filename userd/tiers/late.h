@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 struct tbg_late {
-	bool can;		/* late sockets work in this network namespace */
+	bool can;		/* the kernel has late sockets, and they are wanted */
 	bool forgets;		/* BPF may remove connections from conntrack */
 	char why[160];		/* why they do not work, or are not used; or "" */
 };

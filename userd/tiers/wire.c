@@ -146,6 +146,8 @@ static int own_load(struct tbg_wire *w)
 {
 	int err;
 
+	tbg_routes_open(&w->routes);
+	tbg_births_open(&w->births, w->births_wanted, w->late.forgets, &w->routes);
 	w->own = tbg_wire_bpf__open();
 	err = w->own ? tbg_maps_size(w->own->obj, w->own->rodata->tbg_class_base,
 				     &w->plan) : -errno;
@@ -153,45 +155,12 @@ static int own_load(struct tbg_wire *w)
 	if (!err)
 		w->own->rodata->tbg_conntrack = w->late.forgets;
 	err = err ?: tbg_wire_bpf__load(w->own);
-	if (err) {
-		tbg_wire_bpf__destroy(w->own);
-		w->own = NULL;
+	if (err)
 		return err;
-	}
 	w->obj = w->own->obj;
 	w->progs[TBG_HOOK_INGRESS] = bpf_program__fd(w->own->progs.tbg_ingress);
 	w->progs[TBG_HOOK_EGRESS] = -1;
 	return 0;
-}
-
-/* Whether to use late sockets, if kernel, routes and firewall permit. */
-static bool wants_own(struct tbg_wire *w)
-{
-	if (!w->late.can)
-		return false;
-	tbg_routes_open(&w->routes);
-	tbg_births_open(&w->births, w->births_wanted, w->late.forgets, &w->routes);
-	if (w->births.mode != TBG_BIRTHS_NONE)
-		return true;
-	snprintf(w->late.why, sizeof(w->late.why), "%s", w->births.why);
-	return false;
-}
-
-/* Loads the object for late sockets if possible, else the one for translation. */
-static int load_either(struct tbg_wire *w)
-{
-	if (wants_own(w)) {
-		int err = own_load(w);
-
-		if (!err)
-			return 0;
-		snprintf(w->late.why, sizeof(w->late.why), "its programs cannot be loaded: %s%s%s",
-			 strerror(-err), w->load_log[0] ? "; " : "", w->load_log);
-	}
-	tbg_births_close(&w->births);
-	tbg_routes_close(&w->routes);
-	w->load_log[0] = 0;
-	return translate_load(w);
 }
 
 static int map_all(struct tbg_wire *w)
@@ -243,7 +212,7 @@ static int load(struct tbg_wire *w, char *ret_msg, size_t msg_len)
 
 	load_log = w->load_log;
 	print = libbpf_set_print(keep_first);
-	err = load_either(w);
+	err = w->late.can ? own_load(w) : translate_load(w);
 	libbpf_set_print(print);
 	load_log = NULL;
 	if (err)
