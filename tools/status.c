@@ -85,6 +85,12 @@ static void status_late(const json_t *a)
 	printf("             SYNs are answered by %s: ", text_of(late, "syns"));
 	print_safe(text_of(late, "syns_why"), 0);
 	putchar('\n');
+	if (*text_of(late, "asks_why")) {
+		printf("             the kernel is asked for the route to each client (%lld times so far), and keeps its first connection: ",
+		       number_of(late, "asked"));
+		print_safe(text_of(late, "asks_why"), 0);
+		putchar('\n');
+	}
 	if (number_of(late, "refused"))
 		printf("             %lld segments handed over were dropped by the firewall\n",
 		       number_of(late, "refused"));

@@ -115,11 +115,13 @@ static json_t *late_json(const struct tbg_server *s)
 
 	if (!s->wire || !tbg_wire_owns(s->wire) || tbg_maps_stats(s->maps, &st))
 		return json_null();
-	return json_pack("{s:I, s:I, s:I, s:I, s:s, s:s}", "births", (json_int_t)st.births,
+	return json_pack("{s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:I}", "births", (json_int_t)st.births,
 			 "handed", (json_int_t)st.handed, "given", (json_int_t)st.given,
 			 "refused", (json_int_t)tbg_wire_births(s->wire)->refused,
 			 "syns", tbg_births_text(tbg_wire_births(s->wire)),
-			 "syns_why", tbg_wire_births(s->wire)->why);
+			 "syns_why", tbg_wire_births(s->wire)->why,
+			 "asks_why", tbg_wire_routes(s->wire)->asks_why,
+			 "asked", (json_int_t)tbg_wire_routes(s->wire)->pairs.seq);
 }
 
 /* Each site: its names, its root, the number of its locations. */

@@ -22,8 +22,11 @@ struct tbg_question {
 	int ifindex;			/* on this interface */
 };
 
-/* TBG_WHY_*, 0: it would answer. Negative errno: the program cannot be run. */
-int tbg_ask_wire(const struct tbg_wire *w, const struct tbg_question *q);
+/*
+ * TBG_WHY_*, 0: it would answer. Negative errno: the program cannot be run. Where rules choose
+ * the routes, the request comes to an address of the interface.
+ */
+int tbg_ask_wire(struct tbg_wire *w, const struct tbg_question *q);
 
 /* The same for sock. wire: NULL, or the tier whose maps and programs it shares. */
 int tbg_ask_sock(const struct tbg_sock *s, const struct tbg_wire *wire,

@@ -86,7 +86,7 @@ static void chains_begin(void *arg)
 {
 	struct chains *c = arg;
 
-	c->filter = c->b->nats = false;
+	c->filter = c->b->nats = c->b->reroutes = false;
 }
 
 /*
@@ -112,12 +112,14 @@ static int chain_look(const struct nlmsghdr *h, void *arg)
 	const struct nfgenmsg *g = mnl_nlmsg_get_payload(h);
 	const struct nlattr *hook = tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_HOOK), *a;
 	struct chains *c = arg;
-	const char *where = NULL;
+	const char *where = NULL, *type;
 
 	if (!hook || c->b->nats)	/* not a base chain */
 		return MNL_CB_OK;
+	type = text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TYPE));
+	c->b->reroutes |= !strcmp(type, "route");
 	/* whatever its hook: one NAT chain activates all four hooks */
-	if (!strcmp(text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TYPE)), "nat")) {
+	if (!strcmp(type, "nat")) {
 		c->filter = true;
 		nat_found(c->b, "nftables",
 			  text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TABLE)));
@@ -170,6 +172,14 @@ static ssize_t tables_read(int fd, char ret[TBG_TABLES_LEN])
 	return n;
 }
 
+/* Whether the names, one a line, have this one. */
+static bool has_table(const char *names, const char *line)
+{
+	const char *at = strstr(names, line);
+
+	return at && (at == names || at[-1] == '\n');
+}
+
 /* The same for iptables-legacy: each of its tables has a chain at prerouting or input. */
 static bool tables_filter(struct tbg_births *b, int i)
 {
@@ -189,8 +199,9 @@ static bool tables_filter(struct tbg_births *b, int i)
 			 table_files[i], strerror(errno));
 		return true;
 	}
-	if (!strncmp(names, "nat\n", 4) || strstr(names, "\nnat\n"))
+	if (has_table(names, "nat\n"))
 		nat_found(b, "iptables", "nat");
+	b->reroutes |= has_table(names, "mangle\n");
 	snprintf(first, sizeof(first), "%.*s", (int)strcspn(names, "\n"), names);
 	if (n && !b->nats)
 		snprintf(b->why, sizeof(b->why), "iptables has the table %s (%s)", first,
@@ -255,13 +266,22 @@ static void routes_ask(struct tbg_births *b, const struct tbg_routes *r)
 	snprintf(b->why, sizeof(b->why), "%s", r->why);
 }
 
+/* Netfilter has the routes of packets looked up again once it has set their marks. */
+static void marks_ask(struct tbg_births *b, const struct tbg_routes *r)
+{
+	if (!b->reroutes || !r->rules.marks || b->mode == TBG_BIRTHS_NONE)
+		return;
+	b->mode = TBG_BIRTHS_NONE;
+	strcpy(b->why, "rules (ip rule) select by marks, and netfilter can set those of answers (a chain of type route, or the table mangle)");
+}
+
 bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 {
 	uint32_t was = b->mode;
 	bool filters;
 
 	b->why[0] = 0;
-	b->nats = false;
+	b->nats = b->reroutes = false;
 	filters = nft_filters(b);
 	for (int i = 0; i < 2; i++)
 		filters |= tables_filter(b, i);
@@ -279,6 +299,7 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 	if (filters && !b->nats)
 		conntrack_ask(b);
 	routes_ask(b, routes);
+	marks_ask(b, routes);
 	if (b->row >= REFUSED_MAX) {
 		b->mode = TBG_BIRTHS_NONE;
 		strcpy(b->why, "the firewall drops resets, or segments of connections that conntrack has not seen begin");

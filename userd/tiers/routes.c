@@ -6,16 +6,16 @@
 #include "tiers/routes.h"
 
 #include <errno.h>
-#include <linux/fib_rules.h>
 #include <linux/rtnetlink.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <bpf/bpf.h>
 
-#include "abi/tcb.h"
+#include "abi/pair.h"
 #include "os/clock.h"
 #include "os/sysctl.h"
 #include "tiers/links.h"
@@ -56,7 +56,15 @@ static void lose(struct tbg_routes *r, const char *what)
 	if (r->left == TBG_LEFT_ALL)
 		return;
 	r->left = TBG_LEFT_ALL;
-	snprintf(r->why, sizeof(r->why), "the routes to clients cannot be read: %s", what);
+	snprintf(r->why, sizeof(r->why), "the routes to clients cannot be known: %s", what);
+}
+
+/* The kernel is asked by which interface it answers a client. */
+static void ask_for(struct tbg_routes *r, uint8_t versions, const char *what)
+{
+	if (!r->asks)
+		snprintf(r->asks_why, sizeof(r->asks_why), "%s", what);
+	r->asks |= versions;
 }
 
 static void least(uint32_t *ret, uint32_t value)
@@ -109,6 +117,8 @@ static void routes_begin(void *arg)
 
 	r->left = TBG_LEFT_NOTHING;
 	r->segs_max = r->mss_max = 0;
+	r->asks = 0;
+	r->asks_why[0] = 0;
 	tbg_ways_begin(&r->ways);
 }
 
@@ -116,6 +126,7 @@ static int route_look(const struct nlmsghdr *h, void *arg)
 {
 	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
 	const struct nlattr *metrics = tbg_attr_of(h, sizeof(*rt), RTA_METRICS), *a;
+	bool v4 = rt->rtm_family == AF_INET, asks;
 	struct tbg_routes *r = arg;
 	const char *fault;
 	char what[64];
@@ -125,71 +136,30 @@ static int route_look(const struct nlmsghdr *h, void *arg)
 		return MNL_CB_OK;
 	if (metrics)
 		mnl_attr_for_each_nested(a, metrics)
-			metric_look(r, a, rt->rtm_family == AF_INET);
-	fault = tbg_ways_add(&r->ways, h);
-	if (fault) {
-		snprintf(what, sizeof(what), "a route %s", fault);
+			metric_look(r, a, v4);
+	fault = tbg_ways_add(&r->ways, h, &asks);
+	if (!fault)
+		return MNL_CB_OK;
+	snprintf(what, sizeof(what), "a route %s", fault);
+	if (!asks)
 		lose(r, what);
-	}
-	return MNL_CB_OK;
-}
-
-static void rules_begin(void *arg)
-{
-}
-
-/* Whether the rule is a default one, or that of a VRF. */
-static bool is_usual(const struct nlmsghdr *h, const struct fib_rule_hdr *rule)
-{
-	bool plain = rule->action == FR_ACT_TO_TBL && !rule->src_len && !rule->dst_len &&
-		     !rule->tos && !(rule->flags & FIB_RULE_INVERT);
-	uint32_t table = rule->table;
-	const struct nlattr *a;
-
-	mnl_attr_for_each(a, h, sizeof(*rule)) {
-		switch (mnl_attr_get_type(a)) {
-		case FRA_L3MDEV:
-			return true;		/* wire has no connection in one */
-		case FRA_TABLE:
-			table = mnl_attr_get_u32(a);
-			break;
-		case FRA_SUPPRESS_PREFIXLEN:
-		case FRA_SUPPRESS_IFGROUP:
-			plain &= mnl_attr_get_u32(a) == UINT32_MAX;
-			break;
-		case FRA_PRIORITY:
-		case FRA_PROTOCOL:
-		case FRA_FLOW:
-		case FRA_PAD:
-			break;
-		default:
-			plain = false;
-		}
-	}
-	return plain && (table == RT_TABLE_LOCAL || table == RT_TABLE_MAIN ||
-			 table == RT_TABLE_DEFAULT);
-}
-
-static int rule_look(const struct nlmsghdr *h, void *arg)
-{
-	const struct fib_rule_hdr *rule = mnl_nlmsg_get_payload(h);
-
-	if ((rule->family == AF_INET || rule->family == AF_INET6) && !is_usual(h, rule))
-		lose(arg, "routes are chosen by rules (ip rule)");
+	else if (r->ways.more)
+		ask_for(r, TBG_ASKS_V4 | TBG_ASKS_V6, what);
+	else
+		ask_for(r, v4 ? TBG_ASKS_V4 : TBG_ASKS_V6, what);
 	return MNL_CB_OK;
 }
 
 static void rules_ask(struct tbg_routes *r)
 {
-	char buf[MNL_NLMSG_HDRLEN + sizeof(struct fib_rule_hdr)] __attribute__((aligned(8)));
-	struct fib_rule_hdr *rule;
-	int err;
+	int err = tbg_rules_read(&r->rules);
 
-	err = tbg_netlink_dump(NETLINK_ROUTE,
-			       tbg_netlink_request(buf, RTM_GETRULE, sizeof(*rule), &rule),
-			       rules_begin, rule_look, r);
-	if (err && err != -EOPNOTSUPP)		/* a kernel without rules has none */
+	if (err)
 		lose(r, strerror(-err));
+	else if (r->rules.left[0])
+		lose(r, r->rules.left);
+	else if (r->rules.asks)
+		ask_for(r, r->rules.asks, "rules (ip rule) choose the routes");
 }
 
 static void routes_ask(struct tbg_routes *r)
@@ -208,14 +178,18 @@ static void routes_ask(struct tbg_routes *r)
 }
 
 /*
- * Without SYN cookies the kernel makes no socket late. The other two give all segments the
- * TOS or the flow label of the client's SYN, which wire does not store.
+ * Without SYN cookies the kernel makes no socket late. The next two give all segments the
+ * TOS or the flow label of the client's SYN, which wire does not store, and the last one its
+ * mark.
  */
 static void needs_ask(struct tbg_routes *r)
 {
 	const char *why = !r->cookies ? "net.ipv4.tcp_syncookies is 0" :
 			  r->reflects ? "net.ipv4.tcp_reflect_tos is 1" :
-			  r->reflects_label ? "net.ipv6.flowlabel_reflect is set" : NULL;
+			  r->reflects_label ? "net.ipv6.flowlabel_reflect is set" :
+			  r->accepts_marks && r->rules.marks ?
+			  "rules (ip rule) select by marks, and net.ipv4.tcp_fwmark_accept is 1" :
+			  NULL;
 
 	if (!why)
 		return;
@@ -283,12 +257,13 @@ void tbg_routes_look(struct tbg_routes *r)
 	r->reflects = tbg_sysctl("/proc/sys/net/ipv4/tcp_reflect_tos", 0);
 	r->challenge_ms = tbg_sysctl("/proc/sys/net/ipv4/tcp_invalid_ratelimit", 500);
 	r->reflects_label = tbg_sysctl("/proc/sys/net/ipv6/flowlabel_reflect", 0) & REFLECT_CONNECTIONS;
+	r->accepts_marks = tbg_sysctl("/proc/sys/net/ipv4/tcp_fwmark_accept", 0);
 	r->labels = labels_ask();
 	r->ttl = tbg_sysctl("/proc/sys/net/ipv4/ip_default_ttl", 64);
 	r->hops = tbg_sysctl("/proc/sys/net/ipv6/conf/all/hop_limit", 64);
 	changed = was.ttl != r->ttl || was.hops != r->hops || was.cookies != r->cookies ||
 		  was.reflects != r->reflects || was.reflects_label != r->reflects_label ||
-		  was.labels != r->labels ||
+		  was.labels != r->labels || was.accepts_marks != r->accepts_marks ||
 		  memcmp(was.offers, r->offers, sizeof(was.offers));
 	tbg_routes_news(r);
 	if (!r->news)
@@ -305,7 +280,7 @@ void tbg_routes_look(struct tbg_routes *r)
 	needs_ask(r);
 }
 
-void tbg_routes_open(struct tbg_routes *ret)
+void tbg_routes_open(struct tbg_routes *ret, uid_t user)
 {
 	/*
 	 * Also of interfaces: when one disappears, its routes do, without a notification. And of
@@ -324,6 +299,8 @@ void tbg_routes_open(struct tbg_routes *ret)
 		mnl_socket_close(ret->news);
 		ret->news = NULL;
 	}
+	tbg_rules_user(&ret->rules, user);
+	tbg_rules_user(&ret->rules, geteuid());
 	/* a TTL is never 0: routes are read for the first time */
 	tbg_routes_look(ret);
 	ret->began_ns = 0;		/* much is done before they are set */
@@ -334,7 +311,13 @@ void tbg_routes_close(struct tbg_routes *r)
 	if (r->news)
 		mnl_socket_close(r->news);
 	r->news = NULL;
+	tbg_pairs_close(&r->pairs);
 	tbg_ways_close(&r->ways);
+}
+
+void tbg_routes_user(struct tbg_routes *r, uid_t user)
+{
+	r->again |= tbg_rules_user(&r->rules, user);
 }
 
 /* Reads interfaces in VRFs, and the devices of the VRFs. */
@@ -426,6 +409,7 @@ void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const 
 	if (!err && (moved || r->linked))
 		err = links_set(r, m);
 	r->linked = err;
+	tbg_pairs_renew(&r->pairs, r->readings);
 	pause_begin(r);
 	if (!err)
 		return;

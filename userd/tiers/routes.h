@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 #include "abi/conn.h"
+#include "tiers/pairs.h"
+#include "tiers/rules.h"
 #include "tiers/ways.h"
 
 enum tbg_routes_left {
@@ -30,6 +32,8 @@ struct tbg_routes {
 	uint64_t next_ns;	/* no reading before */
 	bool linked;		/* the stacking in the maps may be outdated */
 	struct tbg_ways ways;
+	struct tbg_rules rules;
+	struct tbg_pairs pairs;		/* questions about single ways; opened by wire.c */
 	int below[TBG_IFACES_MAX];	/* interfaces that the maps were made for */
 	unsigned int below_nr;
 	unsigned int vrfs;	/* number of interfaces in VRFs */
@@ -42,12 +46,16 @@ struct tbg_routes {
 	bool cookies;		/* net.ipv4.tcp_syncookies is not 0 */
 	bool reflects;		/* net.ipv4.tcp_reflect_tos */
 	bool reflects_label;	/* net.ipv6.flowlabel_reflect, for connections */
+	bool accepts_marks;	/* net.ipv4.tcp_fwmark_accept */
 	unsigned int offers[4];	/* net.ipv4.tcp_window_scaling, tcp_sack, tcp_timestamps, tcp_ecn */
 	enum tbg_routes_left left;
-	char why[120];		/* reason for TBG_LEFT_* */
+	char why[160];		/* reason for TBG_LEFT_* */
+	uint8_t asks;		/* TBG_ASKS_*: the kernel is asked for each way */
+	char asks_why[80];	/* the reason; or "" */
 };
 
-void tbg_routes_open(struct tbg_routes *ret);
+/* user: that of the daemon's sockets once they are accepted; others: this process's. */
+void tbg_routes_open(struct tbg_routes *ret, uid_t user);
 void tbg_routes_close(struct tbg_routes *r);
 
 /*
@@ -65,6 +73,9 @@ void tbg_routes_news(struct tbg_routes *r);
 /* Whether routes have changed since they were read, and whether it is time to read them. */
 bool tbg_routes_changed(const struct tbg_routes *r);
 bool tbg_routes_due(const struct tbg_routes *r, uint64_t now_ns);
+
+/* Adds the user of a listening socket. */
+void tbg_routes_user(struct tbg_routes *r, uid_t user);
 
 struct tbg_route_maps {
 	int ways_fd, aboves_fd, vrfs_fd;

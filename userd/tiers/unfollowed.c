@@ -231,6 +231,7 @@ static void counts_note(struct tbg_unfollowed *u, const struct tbg_stats *st, bo
 		[TBG_UNFOLLOWED_COOKIES] = cookies_taken(),
 		[TBG_UNFOLLOWED_SHARED] = st->why[TBG_WHY_SHARED],
 		[TBG_UNFOLLOWED_TRACKED] = st->why[TBG_WHY_TRACKED],
+		[TBG_UNFOLLOWED_ROUTE] = st->why[TBG_WHY_ROUTE],
 		[TBG_UNFOLLOWED_IFACE] = st->why[TBG_WHY_IFACE],
 	};
 

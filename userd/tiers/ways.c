@@ -24,6 +24,7 @@ void tbg_ways_close(struct tbg_ways *w)
 {
 	free(w->at);
 	free(w->set);
+	free(w->iface);
 	*w = (struct tbg_ways){ 0 };
 }
 
@@ -133,6 +134,47 @@ static bool key_of(const struct nlmsghdr *h, struct tbg_way_key *ret)
 	return true;
 }
 
+void tbg_way_read(const struct nlmsghdr *h, struct tbg_way *ret)
+{
+	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
+
+	*ret = (struct tbg_way){ .id = id_of(h) };
+	if (rt->rtm_type == RTN_UNICAST)
+		hops_add(ret, h);
+	else if (rt->rtm_type == RTN_LOCAL)
+		iface_add(ret, LOOPBACK);
+	/* else, for example of a broadcast address, there is no way */
+}
+
+/* Adds an interface to the list of all; false: there is no memory. */
+static bool iface_note(struct tbg_ways *w, uint32_t ifindex)
+{
+	/* often the same as before */
+	for (unsigned int i = w->iface_nr; i; i--)
+		if (w->iface[i - 1] == ifindex)
+			return true;
+	if (w->iface_nr == w->iface_room) {
+		unsigned int room = w->iface_room ? 2 * w->iface_room : 16;
+		uint32_t *at = realloc(w->iface, room * sizeof(*at));
+
+		if (!at)
+			return false;
+		w->iface = at;
+		w->iface_room = room;
+	}
+	w->iface[w->iface_nr++] = ifindex;
+	return true;
+}
+
+static bool ifaces_note(struct tbg_ways *w, const struct tbg_way *way)
+{
+	bool ret = true;
+
+	for (int i = 0; i < TBG_WAY_IFACES && way->ifindex[i]; i++)
+		ret &= iface_note(w, way->ifindex[i]);
+	return ret;
+}
+
 static struct tbg_way_entry *entry_new(struct tbg_ways *w)
 {
 	if (w->nr == w->room) {
@@ -161,7 +203,7 @@ static void nobody_add(struct tbg_ways *w, uint32_t addr, unsigned int bits)
 
 void tbg_ways_begin(struct tbg_ways *w)
 {
-	w->nr = 0;
+	w->nr = w->iface_nr = 0;
 	w->read = true;
 	w->more = false;
 	/*
@@ -173,40 +215,64 @@ void tbg_ways_begin(struct tbg_ways *w)
 	nobody_add(w, INADDR_BROADCAST, 32);
 }
 
-const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h)
+/* Whether the entry is for an address of this host, or for clients that nobody is. */
+static bool is_for_us(const struct tbg_way_entry *e)
+{
+	return !e->way.ifindex[0] || e->way.ifindex[0] == LOOPBACK;
+}
+
+/* Keeps entries for this host's addresses alone: the kernel is asked for the ways to others. */
+static void reduce(struct tbg_ways *w)
+{
+	unsigned int nr = 0;
+
+	for (unsigned int i = 0; i < w->nr; i++)
+		if (is_for_us(&w->at[i]))
+			w->at[nr++] = w->at[i];
+	w->nr = nr;
+	w->more = true;
+}
+
+/* Adds an entry. Returns as tbg_ways_add(). */
+static const char *entry_add(struct tbg_ways *w, const struct tbg_way_entry *e, bool *ret_asks)
+{
+	struct tbg_way_entry *at;
+
+	if (w->nr == TBG_WAYS_MAX && !w->more)
+		reduce(w);
+	*ret_asks = w->more && w->nr < TBG_WAYS_MAX;
+	at = w->more && (!is_for_us(e) || w->nr == TBG_WAYS_MAX) ? NULL : entry_new(w);
+	if (at)
+		*at = *e;
+	if (w->more)
+		return "is beyond the 65536th";
+	return at ? NULL : "finds no memory";
+}
+
+const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h, bool *ret_asks)
 {
 	const struct rtmsg *rt = mnl_nlmsg_get_payload(h);
 	uint32_t table = number_of(h, RTA_TABLE) ?: rt->rtm_table;
-	struct tbg_way_entry e = { .rank = rank_of(h) }, *at;
+	struct tbg_way_entry e = { .rank = rank_of(h) };
 
+	*ret_asks = false;
+	if ((rt->rtm_family != AF_INET && rt->rtm_family != AF_INET6) ||
+	    rt->rtm_flags & RTNH_F_DEAD)
+		return NULL;
+	tbg_way_read(h, &e.way);
+	if (rt->rtm_type == RTN_UNICAST && !ifaces_note(w, &e.way))
+		return "finds no memory";
+	*ret_asks = true;
 	if (table == RT_TABLE_DEFAULT)
 		return "is in the table default";
-	if ((rt->rtm_family != AF_INET && rt->rtm_family != AF_INET6) ||
-	    (table != RT_TABLE_MAIN && table != RT_TABLE_LOCAL) || rt->rtm_flags & RTNH_F_DEAD)
+	if (table != RT_TABLE_MAIN && table != RT_TABLE_LOCAL)
 		return NULL;
-	switch (rt->rtm_type) {
-	case RTN_UNICAST:
-		hops_add(&e.way, h);
-		break;
-	case RTN_LOCAL:
-		iface_add(&e.way, LOOPBACK);
-		break;
-	}			/* else, for example of a broadcast address, there is no way */
 	if (rt->rtm_src_len)
 		return "is for some sources alone";
 	if (rt->rtm_tos)
 		return "is for one TOS alone";
-	if (!key_of(h, &e.key))
-		return "cannot be read";
-	w->more |= w->nr == TBG_WAYS_MAX;
-	if (w->more)
-		return "is beyond the 65536th";
-	at = entry_new(w);
-	if (!at)
-		return "finds no memory";
-	e.way.id = id_of(h);
-	*at = e;
-	return NULL;
+	*ret_asks = false;
+	return key_of(h, &e.key) ? entry_add(w, &e, ret_asks) : "cannot be read";
 }
 
 static int key_order(const void *a, const void *b)
@@ -269,7 +335,7 @@ int tbg_ways_set(struct tbg_ways *w, int map_fd)
 {
 	const struct tbg_way_entry *old = w->set, *end = w->set + w->set_nr, *e;
 
-	if (!w->read || w->more)
+	if (!w->read)
 		return 0;
 	join(w);
 	for (e = w->at; e < w->at + w->nr; e++) {
@@ -287,6 +353,7 @@ int tbg_ways_set(struct tbg_ways *w, int map_fd)
 	*w = (struct tbg_ways){
 		.at = w->set, .room = w->set_room,
 		.set = w->at, .set_nr = w->nr, .set_room = w->room,
+		.iface = w->iface, .iface_nr = w->iface_nr, .iface_room = w->iface_room,
 	};
 	return 0;
 }
@@ -306,22 +373,13 @@ static int above_set(const struct tbg_links *links, int map_fd, uint32_t above, 
 int tbg_ways_aboves(const struct tbg_ways *w, const struct tbg_links *links, int map_fd,
 		    const int *below, unsigned int nr)
 {
-	uint32_t last = 0;
+	for (unsigned int i = 0; i < w->iface_nr; i++)
+		for (unsigned int k = 0; k < nr; k++) {
+			int err = (int)w->iface[i] == below[k] ? 0 :
+				  above_set(links, map_fd, w->iface[i], below[k]);
 
-	for (unsigned int i = 0; i < w->set_nr; i++)
-		for (int j = 0; j < TBG_WAY_IFACES && w->set[i].way.ifindex[j]; j++) {
-			uint32_t above = w->set[i].way.ifindex[j];
-
-			if (above == last)	/* often the same as before */
-				continue;
-			last = above;
-			for (unsigned int k = 0; k < nr; k++) {
-				int err = (int)above == below[k] ? 0 :
-					  above_set(links, map_fd, above, below[k]);
-
-				if (err)
-					return err;
-			}
+			if (err)
+				return err;
 		}
 	return 0;
 }

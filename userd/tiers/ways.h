@@ -27,15 +27,23 @@ struct tbg_ways {
 	unsigned int nr, room;
 	struct tbg_way_entry *set;	/* in the map: ordered by key */
 	unsigned int set_nr, set_room;
+	uint32_t *iface;		/* all interfaces that routes lead out of */
+	unsigned int iface_nr, iface_room;
 	bool read;			/* read again since the map was last set */
-	bool more;			/* more than the map holds: it stays as it is */
+	bool more;			/* too many: the map has this host's addresses alone */
 };
 
 /* Before routes are read, and before each further attempt. */
 void tbg_ways_begin(struct tbg_ways *w);
 
-/* Adds a route. Returns NULL, or the reason for which it cannot be represented. */
-const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h);
+/*
+ * Adds a route. Returns NULL, or the reason for which it cannot be represented. *ret_asks: then
+ * the kernel can be asked instead.
+ */
+const char *tbg_ways_add(struct tbg_ways *w, const struct nlmsghdr *h, bool *ret_asks);
+
+/* Reads the interfaces of a route; none where the kernel sends nothing or wraps it. */
+void tbg_way_read(const struct nlmsghdr *h, struct tbg_way *ret);
 
 /* Updates the map from what was read. 0 or negative errno. */
 int tbg_ways_set(struct tbg_ways *w, int map_fd);

@@ -64,6 +64,7 @@ struct tbg_wire {
 	enum tbg_births_wanted births_wanted;
 	struct tbg_births births;
 	struct tbg_routes routes;
+	uid_t owner;			/* user that the daemon runs as */
 	bool rules_wait;		/* netfilter's rules have changed since they were read: */
 	uint64_t looked_ns;		/* then */
 	atomic_bool handed_well;	/* a hand-over has succeeded since the last check */
@@ -146,7 +147,7 @@ static int own_load(struct tbg_wire *w)
 {
 	int err;
 
-	tbg_routes_open(&w->routes);
+	tbg_routes_open(&w->routes, w->owner);
 	tbg_births_open(&w->births, w->births_wanted, w->late.forgets, &w->routes);
 	w->own = tbg_wire_bpf__open();
 	err = w->own ? tbg_maps_size(w->own->obj, w->own->rodata->tbg_class_base,
@@ -285,11 +286,14 @@ static void routes_set(struct tbg_wire *w)
 	knob->segs_max = r->segs_max;
 	knob->mss_max = r->mss_max;
 	knob->challenge_ms = r->challenge_ms;
-	knob->ways = r->readings;
+	memcpy(knob->ports_left, r->rules.ports, sizeof(knob->ports_left));
 	knob->ttl = r->ttl;
 	knob->hops = r->hops;
 	knob->labels = r->labels;
 	knob->no_df = r->no_df;
+	/* with the new number, BPF checks ways again: by the new rules */
+	__atomic_store_n(&knob->asks, r->asks, __ATOMIC_RELEASE);
+	__atomic_store_n(&knob->ways, r->readings, __ATOMIC_RELEASE);
 }
 
 static int set_own(struct tbg_wire *w)
@@ -298,6 +302,8 @@ static int set_own(struct tbg_wire *w)
 
 	if (!w->own)
 		return 0;
+	tbg_pairs_open(&w->routes.pairs, bpf_map__fd(w->own->maps.tbg_pairs),
+		       bpf_map__fd(w->own->maps.tbg_pair_asks), w->owner);
 	routes_set(w);
 	tbg_births_look(&w->births, &w->routes);	/* there may be too many VRFs */
 	knob->births = w->births.mode;
@@ -320,6 +326,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 	w->on.pins.dir_fd = -1;
 	w->births = (struct tbg_births){ .tables = { -1, -1 }, .cgroup_fd = -1 };
 	w->births_wanted = births;
+	w->owner = owner;
 	w->wanted = strdup(ifaces);
 	if (!w->wanted) {
 		free(w);
@@ -366,6 +373,10 @@ out:
 
 int tbg_wire_listen(struct tbg_wire *w, int fd, uint32_t nr)
 {
+	struct stat st;
+
+	if (w->own && !fstat(fd, &st))
+		tbg_routes_user(&w->routes, st.st_uid);
 	return bpf_map_update_elem(map_fd(w, "tbg_listeners"), &fd, &nr, BPF_ANY);
 }
 
@@ -452,6 +463,18 @@ void tbg_wire_own_each(const struct tbg_wire *w,
 		tbg_tcbs_read(&w->tcbs, fn, arg);
 }
 
+const struct tbg_routes *tbg_wire_routes(const struct tbg_wire *w)
+{
+	return w->own ? &w->routes : NULL;
+}
+
+void tbg_wire_pair_ask(struct tbg_wire *w, struct tbg_pair_key *key, int ifindex)
+{
+	key->port = w->maps.knob->listener[0].port;
+	bpf_map_lookup_elem(bpf_map__fd(w->own->maps.tbg_vrfs), &ifindex, &key->vrf);
+	tbg_pairs_ask(&w->routes.pairs, key, w->routes.readings, tbg_mono_ns());
+}
+
 bool tbg_wire_owns(const struct tbg_wire *w)
 {
 	return w->own;
@@ -494,7 +517,7 @@ void tbg_wire_close(struct tbg_wire *w)
 /* A firewall may appear and disappear; existing connections keep their owner. */
 static void births_look(struct tbg_wire *w, uint64_t now_ns)
 {
-	bool other;
+	bool asked = w->routes.asks, other;
 
 	w->rules_wait = false;
 	w->looked_ns = now_ns;
@@ -503,6 +526,9 @@ static void births_look(struct tbg_wire *w, uint64_t now_ns)
 	routes_set(w);
 	other = tbg_births_look(&w->births, &w->routes);
 	tbg_privilege_lower();
+	if (w->routes.asks && !asked)
+		tbg_notice("toboggand: wire: the kernel is asked for the route to each client: %s",
+			   w->routes.asks_why);
 	if (!other)
 		return;
 	__atomic_store_n(&w->maps.knob->births, w->births.mode, __ATOMIC_RELAXED);
@@ -556,6 +582,8 @@ void tbg_wire_beat(struct tbg_wire *w, uint64_t now_ns)
 		births_look(w, now_ns);
 	if (w->births.filters)
 		stuck_help(w, now_ns);
+	if (w->routes.asks || w->routes.pairs.nr)
+		tbg_pairs_answer(&w->routes.pairs, w->routes.readings, now_ns);
 }
 
 void tbg_wire_news_fds(const struct tbg_wire *w, int ret[TBG_WIRE_NEWS_NR])

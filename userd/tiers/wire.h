@@ -11,9 +11,11 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "abi/pair.h"
 #include "tiers/births.h"
 #include "tiers/interfaces.h"
 #include "tiers/maps.h"
+#include "tiers/routes.h"
 #include "tiers/tcb.h"
 #include "tiers/unfollowed.h"
 
@@ -76,6 +78,15 @@ uint32_t tbg_wire_program(const struct tbg_wire *w);
 
 /* The program for tiers/ask.h. */
 int tbg_wire_ask_fd(const struct tbg_wire *w);
+
+/* The routes as they were last read; NULL: with translation. Control thread. */
+const struct tbg_routes *tbg_wire_routes(const struct tbg_wire *w);
+
+/*
+ * Asks the kernel for the way to a client that comes by the interface: fills in port and VRF of
+ * *key. Control thread.
+ */
+void tbg_wire_pair_ask(struct tbg_wire *w, struct tbg_pair_key *key, int ifindex);
 
 /* Calls fn for every connection that wire owns, until it returns false. Any thread. */
 void tbg_wire_own_each(const struct tbg_wire *w,
