@@ -20,6 +20,7 @@
 #define ANSWER_BYTES	8192	/* a route with its next hops */
 #define RENEWED_MOST	1024	/* answers renewed after a change; others when they are needed */
 #define READ_BATCH	256
+#define LOOPBACK	1	/* tbg_way_read() gives it to addresses of this host */
 
 void tbg_pairs_open(struct tbg_pairs *p, int pairs_fd, int asks_fd, uid_t user)
 {
@@ -121,12 +122,29 @@ static void ask(struct tbg_pairs *p, const struct tbg_pair_key *key, struct tbg_
 		answer_read(p, ret);
 }
 
+/*
+ * Whether the address is this host's in the VRF: tbg_ways does not know, and the kernel itself
+ * checks the source of a question for IPv4 alone, whatever the VRF.
+ */
+static bool is_local(struct tbg_pairs *p, const struct tbg_pair_key *key)
+{
+	struct tbg_pair_key to = { .vrf = key->vrf };
+	struct tbg_way way;
+
+	memcpy(to.client, key->local, sizeof(to.client));
+	if (is_v4(key->local))
+		to.local[2] = htonl(0xffff);
+	ask(p, &to, &way);
+	return way.ifindex[0] == LOOPBACK;
+}
+
 static void pair_set(struct tbg_pairs *p, const struct tbg_pair_key *key, uint32_t asked_ms,
 		     uint32_t ways)
 {
 	struct tbg_pair pair = { .asked_ms = asked_ms, .ways = ways };
 
-	ask(p, key, &pair.way);
+	if (!key->vrf || is_local(p, key))
+		ask(p, key, &pair.way);
 	bpf_map_update_elem(p->pairs_fd, key, &pair, BPF_ANY);
 }
 
