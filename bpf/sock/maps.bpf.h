@@ -7,8 +7,7 @@
 #ifndef TBG_SOCK_MAPS_BPF_H
 #define TBG_SOCK_MAPS_BPF_H
 
-#include <bpf/bpf_endian.h>
-
+#include "../end.bpf.h"
 #include "../maps.bpf.h"
 
 /* Free slots. BPF pops, the sweeper pushes. Empty: not enrolled (plan). */
@@ -96,21 +95,5 @@ static __always_inline int tbg_sock_break(struct tbg_sock_conn *c, __u32 slot)
 	tbg_sock_report(c, slot);
 	return SK_DROP;
 }
-
-/* The local or remote address of a context's socket, in the form of flows. */
-#define TBG_SOCK_END(ctx, end, ret)					\
-	do {								\
-		__u32 __w[4] = { 0, 0, bpf_htonl(0xffff), (ctx)->end##_ip4 }; \
-									\
-		/* or clang merges two loads from the context */	\
-		tbg_keep(__w[3]);					\
-		if ((ctx)->family != 2 /* AF_INET */) {			\
-			__w[0] = (ctx)->end##_ip6[0];			\
-			__w[1] = (ctx)->end##_ip6[1];			\
-			__w[2] = (ctx)->end##_ip6[2];			\
-			__w[3] = (ctx)->end##_ip6[3];			\
-		}							\
-		__builtin_memcpy(ret, __w, sizeof(__w));		\
-	} while (0)
 
 #endif
