@@ -364,3 +364,14 @@ int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret)
 	remote_len = sizeof(remote);
 	return getpeername(fd, (void *)&remote, &remote_len) ? -errno : 0;
 }
+
+uint64_t tbg_flow_hit_ns(const struct tbg_flows *f, int fd, uint64_t now_ns)
+{
+	struct tbg_flow flow;
+	int32_t ago_ms;
+
+	if (tbg_flow_lookup(f, fd, &flow) || !(flow.in_delta | flow.out_delta))
+		return 0;
+	ago_ms = (uint32_t)(now_ns / 1000000) - flow.repeat_ms;
+	return ago_ms > 0 ? now_ns - ago_ms * 1000000ull : now_ns;
+}

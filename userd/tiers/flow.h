@@ -69,4 +69,7 @@ bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,
  */
 int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret);
 
+/* See tbg_conn_hit_ns(). */
+uint64_t tbg_flow_hit_ns(const struct tbg_flows *f, int fd, uint64_t now_ns);
+
 #endif

@@ -686,11 +686,5 @@ bool tbg_slot_waits(struct tbg_wire *w, uint32_t slot)
 
 uint64_t tbg_conn_hit_ns(struct tbg_wire *w, int fd, uint64_t now_ns)
 {
-	struct tbg_flow flow;
-	int32_t ago_ms;
-
-	if (w->own || tbg_flow_lookup(&w->flows, fd, &flow) || !(flow.in_delta | flow.out_delta))
-		return 0;
-	ago_ms = (uint32_t)(now_ns / 1000000) - flow.repeat_ms;
-	return ago_ms > 0 ? now_ns - ago_ms * 1000000ull : now_ns;
+	return w->own ? 0 : tbg_flow_hit_ns(&w->flows, fd, now_ns);
 }
