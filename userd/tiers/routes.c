@@ -15,6 +15,7 @@
 
 #include <bpf/bpf.h>
 
+#include "abi/knob.h"
 #include "abi/pair.h"
 #include "os/clock.h"
 #include "os/sysctl.h"
@@ -396,6 +397,21 @@ static void pause_begin(struct tbg_routes *r)
 		r->next_ns = tbg_mono_ns() +
 			     (pause_ns > PAUSE_LEAST_NS ? pause_ns : PAUSE_LEAST_NS);
 	r->began_ns = 0;
+}
+
+void tbg_routes_fill(const struct tbg_routes *r, struct tbg_knob *knob)
+{
+	knob->segs_max = r->segs_max;
+	knob->mss_max = r->mss_max;
+	knob->challenge_ms = r->challenge_ms;
+	memcpy(knob->ports_left, r->rules.ports, sizeof(knob->ports_left));
+	knob->ttl = r->ttl;
+	knob->hops = r->hops;
+	knob->labels = r->labels;
+	knob->no_df = r->no_df;
+	/* with the new number, BPF checks ways again: by the new rules */
+	__atomic_store_n(&knob->asks, r->asks, __ATOMIC_RELEASE);
+	__atomic_store_n(&knob->ways, r->readings, __ATOMIC_RELEASE);
 }
 
 void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const int *below,

@@ -88,4 +88,8 @@ struct tbg_route_maps {
 void tbg_routes_set(struct tbg_routes *r, const struct tbg_route_maps *m, const int *below,
 		    unsigned int nr);
 
+/* Copies what BPF takes from them. */
+struct tbg_knob;
+void tbg_routes_fill(const struct tbg_routes *r, struct tbg_knob *knob);
+
 #endif

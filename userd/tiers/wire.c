@@ -283,17 +283,7 @@ static void routes_set(struct tbg_wire *w)
 		on[i] = w->on.at[i].ifindex;
 	tbg_routes_set(r, &maps, on, w->on.nr);
 	knob->vrfs = w->tcbs.vrfs = !!r->vrfs;
-	knob->segs_max = r->segs_max;
-	knob->mss_max = r->mss_max;
-	knob->challenge_ms = r->challenge_ms;
-	memcpy(knob->ports_left, r->rules.ports, sizeof(knob->ports_left));
-	knob->ttl = r->ttl;
-	knob->hops = r->hops;
-	knob->labels = r->labels;
-	knob->no_df = r->no_df;
-	/* with the new number, BPF checks ways again: by the new rules */
-	__atomic_store_n(&knob->asks, r->asks, __ATOMIC_RELEASE);
-	__atomic_store_n(&knob->ways, r->readings, __ATOMIC_RELEASE);
+	tbg_routes_fill(r, knob);
 }
 
 static int set_own(struct tbg_wire *w)
