@@ -65,6 +65,13 @@ static int cgroup_mounted(void)
 	return -ENOENT;
 }
 
+int tbg_cgroup_root(void)
+{
+	int root = cgroup_mount();
+
+	return root < 0 ? cgroup_mounted() : root;
+}
+
 int tbg_cgroup_open(void)
 {
 	char path[4096];
@@ -72,9 +79,7 @@ int tbg_cgroup_open(void)
 
 	if (err)
 		return err;
-	root = cgroup_mount();
-	if (root < 0)
-		root = cgroup_mounted();
+	root = tbg_cgroup_root();
 	if (root < 0)
 		return root;
 	fd = openat(root, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

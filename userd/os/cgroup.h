@@ -6,4 +6,7 @@
 /* Opens its folder, which is that of the sockets made from now on too; or negative errno. */
 int tbg_cgroup_open(void);
 
+/* Opens the root of the hierarchy, or that of our cgroup namespace; or negative errno. */
+int tbg_cgroup_root(void);
+
 #endif
