@@ -470,6 +470,21 @@ static bool is_unchanged(const struct tbg_tcbs *t, const struct tbg_tcb_key *key
 	       now.born_ms == was->born_ms && now.seen_ms == was->seen_ms;
 }
 
+/*
+ * Sends the FIN of an idle connection. Returns false if that is not possible any more, and
+ * removes the connection: its interface is gone, or is in another VRF.
+ */
+static bool close_idle(const struct tbg_tcbs *t, const struct tbg_tcb_key *key,
+		       const struct tbg_tcb *tcb)
+{
+	int done = push_with(t, key, tcb, TBG_PUSH_FIN, NULL, 0);
+
+	if ((done && done != -ENODEV) || !is_unchanged(t, key, tcb))
+		return true;
+	bpf_map_delete_elem(t->tcbs_fd, key);	/* the sweep corrects the count */
+	return false;
+}
+
 static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg)
 {
 	struct sweep *s = arg;
@@ -479,8 +494,8 @@ static bool sweep_one(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, 
 		due_ask(s->t, key);
 	switch (tcb->state) {
 	case TBG_TCB_OPEN:
-		if (is_idle(s, tcb))
-			push(s->t, key, tcb, TBG_PUSH_FIN);
+		if (is_idle(s, tcb) && !close_idle(s->t, key, tcb))
+			return true;
 		s->open_nr++;
 		s->nr++;
 		return true;
