@@ -128,6 +128,7 @@ enum tbg_checked { TBG_CHECKED_NOT, TBG_CHECKED_SOUND, TBG_CHECKED_SOFT, TBG_CHE
 /* A parsed TCP segment; see wire/packet.bpf.h. */
 struct tbg_pkt {
 	struct tbg_flow_key key;
+	__u32 vrf;			/* as in struct tbg_tcb_key; right after the key */
 	__u32 l3, l4, payload;		/* offsets in the frame */
 	__u32 payload_len;
 	__u32 seq, ack, window;		/* host order */

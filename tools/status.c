@@ -91,6 +91,11 @@ static void status_late(const json_t *a)
 		print_safe(text_of(late, "asks_why"), 0);
 		putchar('\n');
 	}
+	if (*text_of(late, "vrfs_why")) {
+		printf("             the kernel has all connections in VRFs: ");
+		print_safe(text_of(late, "vrfs_why"), 0);
+		putchar('\n');
+	}
 	if (number_of(late, "refused"))
 		printf("             %lld segments handed over were dropped by the firewall\n",
 		       number_of(late, "refused"));

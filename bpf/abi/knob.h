@@ -46,6 +46,11 @@ struct tbg_listener {
 #define TBG_CLIENTS_LISTED 1
 #define TBG_CLIENTS_RATED 2
 
+/* LOST: wire finds no sockets there, so all connections are the kernel's. */
+#define TBG_VRFS_NONE	0
+#define TBG_VRFS_LOST	1
+#define TBG_VRFS_FOUND	2
+
 struct tbg_knob {
 	__u32 answer;		/* 1: kernel tiers may answer; 0: translate only */
 	__u32 log;		/* 1: an event for each hit */
@@ -57,7 +62,7 @@ struct tbg_knob {
 	__u32 mss_max;		/* bytes of an IP packet by the smallest MTU of a route; 0: any */
 	__u8 ttl, hops;		/* of packets that wire sends, IPv4 and IPv6 */
 	__u8 no_df;		/* IPv4 without path MTU discovery */
-	__u8 vrfs;		/* 1: some interface is in a VRF, see tbg_vrfs */
+	__u8 vrfs;		/* TBG_VRFS_*: whether some interface is in a VRF, see tbg_vrfs */
 	__u32 reply_max;	/* --wire-size: bytes of the longest reply, head included; 0: any */
 	__u32 held;		/* 1: wire answers nothing; sock may */
 	__u32 clients;		/* TBG_CLIENTS_*: what to check before a client is answered */

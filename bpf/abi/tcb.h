@@ -26,6 +26,14 @@ struct tbg_tcb_key {
 
 #define TBG_VRFS_MAX 1024	/* interfaces in VRFs */
 
+/* A listener that is bound to the device of a VRF. */
+struct tbg_vrf_end {
+	__u32 local[4];		/* 0: all addresses */
+	__u32 vrf;
+	__u16 port;		/* network order */
+	__u16 v6;
+};
+
 /* A prefix of addresses: that many leading bits, IPv4 mapped into IPv6. */
 struct tbg_way_key {
 	__u32 bits;

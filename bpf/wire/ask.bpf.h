@@ -36,7 +36,7 @@ static __attribute__((noinline)) int tbg_ask_out(struct __sk_buff *skb, const st
 	if (!p || !knob)
 		return on.below;
 	client = p->key.remote[0] | p->key.remote[1] | p->key.remote[3];
-	way = client && tbg_pair_counts(knob, p->v6) ? tbg_pair_way(skb, knob, p) :
+	way = client && tbg_pair_counts(knob, p) ? tbg_pair_way(skb, knob, p) :
 							tbg_way_to(p->key.remote);
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
 		on.above = way->ifindex[i];

@@ -13,7 +13,7 @@
 #include "cookie.bpf.h"
 #include "crowd.bpf.h"
 #include "path.bpf.h"
-#include "socket.bpf.h"
+#include "vrf.bpf.h"
 
 #define TBG_MSS_V6_LEAST 1220	/* bpf_sk_assign_tcp_reqsk() takes no less */
 
@@ -174,13 +174,16 @@ struct sock___shared {
  */
 enum tbg_owner { TBG_OWNER_OTHER, TBG_OWNER_SHARED, TBG_OWNER_US };
 
-static __always_inline enum tbg_owner tbg_owner_of(struct bpf_sock *sk)
+static __always_inline enum tbg_owner tbg_owner_of(struct bpf_sock *sk, __u32 vrf)
 {
 	struct sock___shared *b;
 	__u32 *nr;
 
 	sk = bpf_get_listener_sock(sk);
 	nr = sk ? bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0) : NULL;
+	/* in a VRF: only those whose connections tbg_vrf_birth notes */
+	if (nr && vrf && !bpf_sk_storage_get(&tbg_vrf_own, sk, NULL, 0))
+		return TBG_OWNER_OTHER;
 	b = nr ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
 	if (!b)
 		return TBG_OWNER_OTHER;
@@ -193,9 +196,9 @@ static __always_inline enum tbg_owner tbg_owner_of(struct bpf_sock *sk)
  * if another process shares its port: whichever listener is assigned, the kernel chooses once more
  * among all of them (inet_steal_sock).
  */
-static __always_inline bool tbg_is_ours(struct bpf_sock *sk)
+static __always_inline bool tbg_is_ours(struct bpf_sock *sk, __u32 vrf)
 {
-	return tbg_owner_of(sk) == TBG_OWNER_US;
+	return tbg_owner_of(sk, vrf) == TBG_OWNER_US;
 }
 
 /*
@@ -295,6 +298,39 @@ __attribute__((noinline)) int tbg_offer_learn(struct __sk_buff *skb, const struc
 	offer.wscale = a->rcv_wscale;
 	tbg_offer_key_of(skb, p, offer.kind, &key);
 	return bpf_map_update_elem(&tbg_offers, &key, &offer, BPF_ANY);
+}
+
+/*
+ * Reads what the kernel has offered to the client of a connection in a VRF, of which nothing but
+ * the handshake has arrived: its window is that of the SYN-ACK. sk: an established socket. Sets
+ * a->window to 0 if wire can't offer the same.
+ */
+static __always_inline void tbg_vrf_offer_read(struct bpf_sock *sk, const struct tbg_pkt *p,
+					       struct tbg_agreed *a)
+{
+	struct tcp_sock___vrf *t = (void *)bpf_skc_to_tcp_sock(sk);
+	__u32 ecn;
+
+	a->window = 0;
+	if (!t || BPF_CORE_READ(t, bytes_received) ||
+	    BPF_CORE_READ(t, rcv_nxt) != BPF_CORE_READ(t, rcv_wup) ||
+	    BPF_CORE_READ(t, rcv_nxt) != p->seq)
+		return;
+	if (bpf_core_field_exists(t->is_mptcp) && BPF_CORE_READ(t, is_mptcp))
+		return;
+	if (bpf_core_field_exists(t->tcp_usec_ts) &&
+	    BPF_CORE_READ_BITFIELD_PROBED(t, tcp_usec_ts))
+		return;
+	ecn = BPF_CORE_READ(t, ecn_flags);
+	if (ecn & TBG_ECN_ACCURATE)
+		return;
+	a->flags = (BPF_CORE_READ_BITFIELD_PROBED(t, rx_opt.tstamp_ok) ? TBG_FLOW_TS : 0) |
+		   (BPF_CORE_READ_BITFIELD_PROBED(t, rx_opt.sack_ok) ? TBG_TCB_SACK : 0) |
+		   (BPF_CORE_READ_BITFIELD_PROBED(t, rx_opt.wscale_ok) ? TBG_TCB_WSCALE : 0) |
+		   (ecn & TBG_ECN_OK ? TBG_TCB_ECN : 0);
+	if (a->flags & TBG_TCB_WSCALE)
+		a->rcv_wscale = BPF_CORE_READ_BITFIELD_PROBED(t, rx_opt.rcv_wscale);
+	a->window = BPF_CORE_READ(t, rcv_wnd);
 }
 
 /* Returns whether wire can serve this connection. */

@@ -50,13 +50,14 @@ static __attribute__((noinline)) int tbg_give_socket(struct __sk_buff *skb,
 						     const struct tbg_pkt *p,
 						     struct tbg_given *g)
 {
-	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
+	__u32 state;
+	struct bpf_sock *sk = tbg_socket_get(skb, p, &state);
 	struct tcp_sock___wire *t;
 	int ret = 0;
 
 	if (!sk)
 		return 0;
-	t = sk->state == BPF_TCP_ESTABLISHED ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
+	t = state == BPF_TCP_ESTABLISHED ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
 	if (t) {
 		g->rcv_nxt = BPF_CORE_READ(t, rcv_nxt);
 		g->edge = BPF_CORE_READ(t, rcv_wup) + BPF_CORE_READ(t, rcv_wnd);

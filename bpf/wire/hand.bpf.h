@@ -82,14 +82,13 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk
 static __attribute__((noinline)) int tbg_socket_state(struct __sk_buff *skb,
 						      const struct tbg_pkt *p)
 {
-	struct bpf_sock *sk = tbg_socket_find(skb, &p->key, p->v6);
-	int ret = 0;
+	struct bpf_sock *sk;
+	__u32 state = 0;
 
-	if (sk) {
-		ret = sk->state;
+	sk = tbg_socket_get(skb, p, &state);
+	if (sk)
 		bpf_sk_release(sk);
-	}
-	return ret;
+	return state;
 }
 
 /* Removes the connection f, which has ended or is the kernel's. */
@@ -267,7 +266,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
-	__u32 now_ms = tbg_now_ms();
+	__u32 now_ms = tbg_now_ms(), state;
 	bool held, first, stays;
 	__u8 tried = tbg_hand_is_plain(skb, f, p) ? TBG_HAND_PLAIN : 0;
 	int err = -1;
@@ -280,15 +279,15 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	first = f->state == TBG_TCB_OPEN;
 	tbg_hand_attrs(f, p, now_ms, &a);
 	bpf_spin_unlock(&f->lock);
-	sk = tbg_socket_find(skb, &p->key, p->v6);
+	sk = tbg_socket_get(skb, p, &state);
 	if (!sk)
 		return TBG_HAND_CLOSE;	/* no listener is left */
-	if (sk->state != BPF_TCP_LISTEN && !held) {
+	if (state != BPF_TCP_LISTEN && !held) {
 		/*
 		 * the reset that should remove the request socket is not there yet; its
 		 * numbers are old
 		 */
-		bool old = sk->state == BPF_TCP_NEW_SYN_RECV && f->answers;
+		bool old = state == BPF_TCP_NEW_SYN_RECV && f->answers;
 
 		bpf_sk_release(sk);
 		if (old) {
@@ -304,13 +303,13 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	 * 200 ms or more: 1 in 170,000 pipelined requests, where three busy loops preempt the
 	 * daemon on two CPUs.
 	 */
-	if (sk->state != BPF_TCP_LISTEN) {
+	if (state != BPF_TCP_LISTEN) {
 		bpf_sk_release(sk);
 		tbg_count(TBG_WHY_HAND_HELD);
 		return TC_ACT_SHOT;
 	}
 	/* it has not seen the connection begin: its answers would be another server's */
-	if (knob->answer && !tbg_is_ours(sk)) {
+	if (knob->answer && !tbg_is_ours(sk, p->vrf)) {
 		bpf_sk_release(sk);
 		tbg_count(TBG_WHY_HAND_FAIL);
 		return TBG_HAND_RESET;
@@ -330,6 +329,8 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		return !stays && tbg_hand_is_last(f) ? TBG_HAND_RESET : TC_ACT_SHOT;
 	}
 	tbg_hand_done(skb, p, key, f, tried, now_ms);
+	if (p->vrf)
+		tbg_vrf_note(key);
 	if (first)
 		tbg_stat(handed);
 	return TBG_PASS;
@@ -384,14 +385,17 @@ static __always_inline int tbg_handed(struct __sk_buff *skb, struct tbg_scratch 
 	const struct tbg_pkt *p = &s->pkt;
 	struct bpf_sock *sk;
 	bool there, full;
+	__u32 state;
 
-	sk = tbg_socket_find(skb, &p->key, p->v6);
+	if (p->vrf)
+		tbg_vrf_note(key);
+	sk = tbg_socket_get(skb, p, &state);
 	if (!sk) {
 		tbg_tcb_forget(key, f);
 		tbg_count(TBG_WHY_HANDED);
 		return TBG_PASS;
 	}
-	there = sk->state != BPF_TCP_LISTEN;
+	there = state != BPF_TCP_LISTEN;
 	full = !there && tbg_is_full(sk);
 	bpf_sk_release(sk);
 	if (there) {

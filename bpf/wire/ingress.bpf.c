@@ -21,19 +21,20 @@
 /*
  * What socket the kernel has for a segment of an unknown connection. LISTENER: one of this
  * daemon; HALF: a request socket of one; SHARED: either, at a port of other processes, too;
- * WHOLE: an established one of anybody.
+ * WHOLE: an established one of anybody; HIDDEN: another one of a connection in a VRF.
  */
 enum tbg_found {
 	TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_SHARED, TBG_FOUND_WHOLE,
-	TBG_FOUND_OTHER
+	TBG_FOUND_HIDDEN, TBG_FOUND_OTHER
 };
 
 /* Of a listener or a request socket. */
-static __always_inline enum tbg_found tbg_found_of(struct bpf_sock *sk)
+static __always_inline enum tbg_found tbg_found_of(struct bpf_sock *sk, __u32 state,
+						  __u32 vrf)
 {
-	enum tbg_found ret = sk->state == BPF_TCP_LISTEN ? TBG_FOUND_LISTENER : TBG_FOUND_HALF;
+	enum tbg_found ret = state == BPF_TCP_LISTEN ? TBG_FOUND_LISTENER : TBG_FOUND_HALF;
 
-	switch (tbg_owner_of(sk)) {
+	switch (tbg_owner_of(sk, vrf)) {
 	case TBG_OWNER_US:
 		return ret;
 	case TBG_OWNER_SHARED:
@@ -48,20 +49,39 @@ __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_
 {
 	int ret = TBG_FOUND_OTHER;
 	struct bpf_sock *sk;
+	__u32 state;
 
 	if (!p || !a)
 		return ret;
-	sk = tbg_socket_find(skb, &p->key, p->v6);
+	sk = tbg_socket_get(skb, p, &state);
 	if (!sk)
 		return TBG_FOUND_NONE;
 	/* another daemon's may have the port, and wire's connections there have no socket */
-	if (sk->state == BPF_TCP_LISTEN ||
-	    (sk->state == BPF_TCP_NEW_SYN_RECV && !p->payload_len && tbg_request_read(sk, p, a)))
-		ret = tbg_found_of(sk);
-	else if (sk->state == BPF_TCP_ESTABLISHED)
+	if (state == BPF_TCP_LISTEN ||
+	    (state == BPF_TCP_NEW_SYN_RECV && !p->payload_len && tbg_request_read(sk, p, a)))
+		ret = tbg_found_of(sk, state, p->vrf);
+	else if (state == BPF_TCP_ESTABLISHED)
 		ret = TBG_FOUND_WHOLE;
+	if (p->vrf && ret == TBG_FOUND_WHOLE)
+		tbg_vrf_offer_read(sk, p, a);
 	bpf_sk_release(sk);
+	/* in a VRF, the kernel may have another socket than that */
+	if (p->vrf && (state == BPF_TCP_LISTEN ? tbg_vrf_hides(p) : ret == TBG_FOUND_OTHER))
+		ret = TBG_FOUND_HIDDEN;
 	return ret;
+}
+
+/* A segment of a connection in a VRF that the kernel has a socket for. */
+static __attribute__((noinline)) int tbg_begin_vrf(struct __sk_buff *skb, const struct tbg_pkt *p,
+						   const struct tbg_tcb_key *key,
+						   const struct tbg_agreed *a)
+{
+	if (!p || !key || !a)
+		return 0;
+	tbg_vrf_note(key);
+	if (a->window && !tbg_is_tagged(skb, p))
+		tbg_offer_learn(skb, p, a);
+	return 0;
 }
 
 /*
@@ -78,13 +98,12 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 
 	/*
 	 * Not with two VLAN tags: a connection stores one, for the segments that it
-	 * sends by itself, and the kernel makes no socket late of such a frame. Not in a
-	 * VRF: bpf_skc_lookup_tcp() does not find sockets there.
+	 * sends by itself, and the kernel makes no socket late of such a frame.
 	 */
 	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || p->odd ||
 	    p->ecn == TBG_CE || p->ae || !tbg_wire_answers(knob) ||
-	    knob->births == TBG_BIRTHS_NONE || key->vrf || tbg_is_link_local(&p->key) ||
-	    tbg_vlans(skb, p) > 0xfff)
+	    knob->births == TBG_BIRTHS_NONE || (key->vrf && !tbg_vrf_works(knob)) ||
+	    tbg_is_link_local(&p->key) || tbg_vlans(skb, p) > 0xfff)
 		return TBG_WHY_NO_FLOW;
 	switch (tbg_found(skb, p, &a)) {
 	case TBG_FOUND_HALF:
@@ -115,10 +134,14 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	case TBG_FOUND_SHARED:
 		return TBG_WHY_SHARED;
 	case TBG_FOUND_WHOLE:
+	case TBG_FOUND_HIDDEN:
 		/* asks for the way back, if that is necessary: the client may come again */
-		if (tbg_pair_counts(knob, p->v6))
+		if (tbg_pair_counts(knob, p))
 			tbg_way_back(skb, p);
-		tbg_known_add(skb, p, key);
+		if (key->vrf)
+			tbg_begin_vrf(skb, p, key, &a);
+		else
+			tbg_known_add(skb, p, key);
 		return TBG_WHY_NO_FLOW;
 	default:
 		return TBG_WHY_NO_FLOW;
@@ -192,8 +215,11 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 	}
 	/* behind the look for a socket; a SYN-ACK leaves when this program has ended */
 	tbg_known_remove(&s->pkt);
-	if (act == TBG_PASS)
+	if (act == TBG_PASS) {
+		if (key->vrf)
+			tbg_vrf_note(key);
 		tbg_count(TBG_WHY_CONTROL);
+	}
 	return act;
 }
 
@@ -204,13 +230,14 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
 static __attribute__((noinline)) int tbg_socket_owes(struct __sk_buff *skb,
 						     const struct tbg_pkt *p, __u32 seq)
 {
-	struct bpf_sock *sk = p ? tbg_socket_find(skb, &p->key, p->v6) : NULL;
+	__u32 state;
+	struct bpf_sock *sk = p ? tbg_socket_get(skb, p, &state) : NULL;
 	struct bpf_tcp_sock *tp;
 	int ret = 0;
 
 	if (!sk)
 		return 0;
-	tp = sk->state != BPF_TCP_LISTEN ? bpf_tcp_sock(sk) : NULL;
+	tp = state != BPF_TCP_LISTEN ? bpf_tcp_sock(sk) : NULL;
 	if (tp)
 		ret = seq - tp->snd_una < tp->snd_nxt - tp->snd_una;
 	bpf_sk_release(sk);
@@ -297,14 +324,15 @@ static __attribute__((noinline)) int tbg_ingress_cut(struct __sk_buff *skb,
 						     const struct tbg_tcb *f)
 {
 	struct bpf_sock *sk;
+	__u32 state;
 	bool ours;
 
 	if (f) {
 		ours = f->state != TBG_TCB_HANDED && f->state != TBG_TCB_GIVING;
 	} else {
-		sk = tbg_sockets ? tbg_socket_find(skb, &p->key, p->v6) : NULL;
-		ours = sk && (sk->state == BPF_TCP_LISTEN || sk->state == BPF_TCP_NEW_SYN_RECV) &&
-		       tbg_is_ours(sk);
+		sk = tbg_sockets ? tbg_socket_get(skb, p, &state) : NULL;
+		ours = sk && (state == BPF_TCP_LISTEN || state == BPF_TCP_NEW_SYN_RECV) &&
+		       tbg_is_ours(sk, p->vrf) && !(p->vrf && tbg_vrf_hides(p));
 		if (sk)
 			bpf_sk_release(sk);
 	}

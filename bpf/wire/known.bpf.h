@@ -175,7 +175,8 @@ static __attribute__((noinline)) int tbg_known_take(const struct tbg_pkt *p, str
 	if (!p || !f)
 		return 0;
 	tbg_known_of(p, &k);
-	slot = tbg_known_slot(&k);
+	/* not of connections in a VRF: an entry is another connection's */
+	slot = p->vrf ? NULL : tbg_known_slot(&k);
 	if (!slot || __sync_val_compare_and_swap(&slot->mark, k.mark, TBG_KNOWN_BUSY) != k.mark) {
 		tbg_known_remove(p);
 		return 1;

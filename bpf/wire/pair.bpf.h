@@ -30,10 +30,10 @@ struct {
 	__type(value, __u32);
 } tbg_pair_asks SEC(".maps");
 
-/* Returns whether the way to a client depends on more than its address. */
-static __always_inline bool tbg_pair_counts(const struct tbg_knob *knob, bool v6)
+/* Returns whether the way to a client depends on more than its address: always in a VRF. */
+static __always_inline bool tbg_pair_counts(const struct tbg_knob *knob, const struct tbg_pkt *p)
 {
-	return knob->asks & (v6 ? TBG_ASKS_V6 : TBG_ASKS_V4);
+	return p->vrf || knob->asks & (p->v6 ? TBG_ASKS_V6 : TBG_ASKS_V4);
 }
 
 /*
@@ -56,16 +56,13 @@ static __always_inline struct tbg_way *tbg_pair_way(struct __sk_buff *skb,
 						    const struct tbg_knob *knob,
 						    const struct tbg_pkt *p)
 {
-	__u32 ifindex = skb->ifindex, now_ms = tbg_now_ms(), age_ms = TBG_PAIR_MS, *vrf = NULL;
-	struct tbg_pair_key key = { .port = p->key.local_port };
+	__u32 now_ms = tbg_now_ms(), age_ms = TBG_PAIR_MS;
+	struct tbg_pair_key key = { .vrf = p->vrf, .port = p->key.local_port };
 	struct tbg_pair *pair;
 	bool counts;
 
 	__builtin_memcpy(key.client, p->key.remote, sizeof(key.client));
 	__builtin_memcpy(key.local, p->key.local, sizeof(key.local));
-	if (knob->vrfs)
-		vrf = bpf_map_lookup_elem(&tbg_vrfs, &ifindex);
-	key.vrf = vrf ? *vrf : 0;
 	pair = bpf_map_lookup_elem(&tbg_pairs, &key);
 	/* an answer may be newer than the knob */
 	if (pair && (__s32)(pair->ways - knob->ways) >= 0)

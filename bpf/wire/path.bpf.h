@@ -122,7 +122,8 @@ static __always_inline __u32 tbg_mtu_of(struct __sk_buff *skb, const struct tbg_
 	__u32 mtu = tbg_link_mtu(skb, on, p->v6);
 	struct tbg_pmtu *path;
 
-	if (!tbg_pmtus_any)
+	/* those of VRFs are not known */
+	if (!tbg_pmtus_any || p->vrf)
 		return mtu;
 	path = bpf_map_lookup_elem(&tbg_pmtus, p->key.remote);
 	if (path && path->mtu < mtu && now_ms - path->learned_ms < TBG_PMTU_MS &&

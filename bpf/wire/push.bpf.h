@@ -138,11 +138,11 @@ static __always_inline int tbg_push_do(struct __sk_buff *skb, struct tbg_scratch
 	s->pkt.odd = 0;
 	__builtin_memset(&s->reply, 0, sizeof(s->reply));
 	tbg_clock_read(s);
+	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
 	if (what == TBG_PUSH_ASK)
 		return !(tbg_give_find(skb, s) ?: tbg_ask_line(skb, s, true));
 	if (what == TBG_PUSH_WHY)
 		return tbg_ask(skb, s, knob);
-	tbg_tcb_key_of(skb, knob, &s->pkt, &key);
 	f = bpf_map_lookup_elem(&tbg_tcbs, &key);
 	if (!f)
 		return 0;

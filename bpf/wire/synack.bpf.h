@@ -145,14 +145,15 @@ __attribute__((noinline)) int tbg_synack_send(struct __sk_buff *skb, struct tbg_
 static __always_inline bool tbg_syn_is_free(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct bpf_sock *sk;
+	__u32 state;
 	bool ret;
 
 	if (!tbg_sockets)
 		return true;
-	sk = tbg_socket_find(skb, &p->key, p->v6);
+	sk = tbg_socket_get(skb, p, &state);
 	if (!sk)
 		return false;
-	ret = sk->state == BPF_TCP_LISTEN && tbg_is_ours(sk);
+	ret = state == BPF_TCP_LISTEN && tbg_is_ours(sk, p->vrf) && !(p->vrf && tbg_vrf_hides(p));
 	bpf_sk_release(sk);
 	return ret;
 }
@@ -218,8 +219,8 @@ __attribute__((noinline)) int tbg_synack_fill(struct __sk_buff *skb, struct tbg_
 	heads = p->v6 ? 60 : 40;
 	/* with ECT on the SYN, the kernel does not agree to ECN (RFC 3168 6.1.1) */
 	if (knob->births != TBG_BIRTHS_WIRE || !tbg_wire_answers(knob) || p->odd || p->ae ||
-	    p->ecn || p->payload_len || key->vrf || tbg_is_tagged(skb, p) ||
-	    tbg_is_link_local(&p->key) ||
+	    p->ecn || p->payload_len || (key->vrf && !tbg_vrf_works(knob)) ||
+	    tbg_is_tagged(skb, p) || tbg_is_link_local(&p->key) ||
 	    (p->tcp_flags & ~(TBG_TCP_ECE | TBG_TCP_CWR)) != TBG_TCP_SYN)
 		return false;
 	/* an ECN-setup SYN has both flags (RFC 3168 6.1.1) */

@@ -126,8 +126,7 @@ static __always_inline void tbg_due(const struct tbg_tcb_key *key)
 
 static __always_inline void tbg_tcb_key_of(struct tbg_frame *frame,
 					   const struct tbg_knob *knob,
-					   const struct tbg_pkt *p,
-					   struct tbg_tcb_key *ret)
+					   struct tbg_pkt *p, struct tbg_tcb_key *ret)
 {
 	__u32 ifindex = tbg_frame_ifindex(frame), *vrf = NULL;
 
@@ -135,6 +134,7 @@ static __always_inline void tbg_tcb_key_of(struct tbg_frame *frame,
 		vrf = bpf_map_lookup_elem(&tbg_vrfs, &ifindex);
 	ret->flow = p->key;
 	ret->vrf = vrf ? *vrf : 0;
+	p->vrf = ret->vrf;
 }
 
 static __always_inline struct tbg_tcb_room *tbg_tcb_room_get(void)

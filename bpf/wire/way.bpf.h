@@ -29,7 +29,7 @@ __attribute__((noinline)) int tbg_way_back(struct __sk_buff *skb, const struct t
 	if (!p || !knob || !tbg_sockets)
 		return skb->ifindex;
 	tag = tbg_vlans(skb, p);
-	if (tbg_pair_counts(knob, p->v6)) {
+	if (tbg_pair_counts(knob, p)) {
 		if (tbg_pair_is_left(skb, knob, p))
 			return 0;
 		way = tbg_pair_way(skb, knob, p);
@@ -61,6 +61,9 @@ static __always_inline int tbg_way_fits(struct __sk_buff *skb, const struct tbg_
 
 	if (!tbg_sockets)
 		return skb->ifindex;
+	/* there is no way from an address that is not this host's in the VRF */
+	if (p->vrf)
+		return tbg_way_back(skb, p);
 	way = tbg_way_to(p->key.local);
 	return way && way->ifindex[0] == TBG_LO ? tbg_way_back(skb, p) : 0;
 }

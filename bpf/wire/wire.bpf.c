@@ -6,5 +6,6 @@
 #define TBG_MAY_CLOSE 1
 #include "ingress.bpf.c"
 #include "push.bpf.c"
+#include "vrf.bpf.c"
 
 char _license[] SEC("license") = "GPL";

@@ -29,6 +29,8 @@ static int socket_make(int family, int type, int protocol)
 NEVER(unsigned int, tbg_service_sockets, void)
 NEVER(int, tbg_options_listen_lists, struct tbg_options *o)
 NEVER(int, tbg_wire_listen, struct tbg_wire *w, int fd, uint32_t nr)
+NEVER(struct tbg_vrfs *, tbg_wire_vrfs, struct tbg_wire *w)
+NEVER(int, tbg_vrfs_listen, struct tbg_vrfs *v, int fd)
 NEVER(int, tbg_sock_listen, struct tbg_sock *s, int fd)
 NEVER(void, tbg_option_log, const struct tbg_options *o, const char *name, unsigned int nr,
       const char *format, ...)

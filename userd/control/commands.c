@@ -29,6 +29,7 @@
 #include "control/deny.h"
 #include "control/why.h"
 #include "tiers/reply_size.h"
+#include "tiers/vrfs.h"
 #include "tiers/wire.h"
 
 json_t *tbg_command_error(const char *fmt, ...)
@@ -115,7 +116,9 @@ static json_t *late_json(const struct tbg_server *s)
 
 	if (!s->wire || !tbg_wire_owns(s->wire) || tbg_maps_stats(s->maps, &st))
 		return json_null();
-	return json_pack("{s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:I}", "births", (json_int_t)st.births,
+	return json_pack("{s:s?, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:I}",
+			 "vrfs_why", tbg_vrfs_why(tbg_wire_vrfs(s->wire)),
+			 "births", (json_int_t)st.births,
 			 "handed", (json_int_t)st.handed, "given", (json_int_t)st.given,
 			 "refused", (json_int_t)tbg_wire_births(s->wire)->refused,
 			 "syns", tbg_births_text(tbg_wire_births(s->wire)),

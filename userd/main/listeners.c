@@ -19,6 +19,7 @@
 #include "os/message.h"
 #include "serve/server.h"
 #include "tiers/sock.h"
+#include "tiers/vrfs.h"
 #include "tiers/wire.h"
 #include "serve/worker.h"
 #include "main/internal.h"
@@ -233,12 +234,17 @@ int tbg_listeners_open(struct tbg_server *s)
 int tbg_listeners_listen(struct tbg_server *s)
 {
 	for (unsigned int i = 0; i < s->workers_nr; i++)
-		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++)
-			if (listen(s->workers[i].listeners[j].fd, TBG_BACKLOG)) {
+		for (unsigned int j = 0; j < s->workers[i].listeners_nr; j++) {
+			int fd = s->workers[i].listeners[j].fd;
+
+			if (listen(fd, TBG_BACKLOG)) {
 				tbg_option_log(&s->opt, "listen", j, TBG_LISTEN_FAILED,
 					       s->opt.listen_text[j], strerror(errno));
 				return -1;
 			}
+			if (s->wire && s->workers[i].listeners[j].wire)
+				tbg_vrfs_listen(tbg_wire_vrfs(s->wire), fd);
+		}
 	return 0;
 }
 
@@ -309,7 +315,9 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 				socket_given(&s->opt.listen[j], 0, &nr);
 			if (wire && is_left(s, i, j))
 				continue;
-			err = err ?: (wire ? tbg_wire_listen(wire, fd, nr) :
+			s->workers[i].listeners[j].wire = wire || s->workers[i].listeners[j].wire;
+			err = err ?: (wire ? tbg_wire_listen(wire, fd, nr) ?:
+					     tbg_vrfs_give(tbg_wire_vrfs(wire), fd) :
 					     tbg_sock_listen(sock, fd));
 		}
 	if (err)

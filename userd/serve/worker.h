@@ -53,6 +53,7 @@ struct tbg_listener_fd {
 	bool armed;		/* an accept operation is in progress */
 	bool multishot, cancelled;
 	bool given;		/* received from the service manager, which keeps it */
+	bool wire;		/* wire may answer on it */
 };
 
 /* Accepted connections beyond the limit, served in the order of arrival. */

@@ -94,7 +94,7 @@ int tbg_ask_wire(struct tbg_wire *w, const struct tbg_question *q)
 	const struct tbg_routes *routes = tbg_wire_routes(w);
 	struct tbg_pair_key pair = { 0 };
 
-	if (routes && routes->asks & (q->v6 ? TBG_ASKS_V6 : TBG_ASKS_V4) &&
+	if (routes && (routes->vrfs || routes->asks & (q->v6 ? TBG_ASKS_V6 : TBG_ASKS_V4)) &&
 	    q->client[0] | q->client[1] | q->client[2] | q->client[3]) {
 		memcpy(pair.client, q->client, sizeof(pair.client));
 		address_of(q->ifindex, q->v6, pair.local);

@@ -40,6 +40,7 @@
 #include "os/message.h"
 #include "tiers/tcb.h"
 #include "tiers/track.h"
+#include "tiers/vrfs.h"
 
 TBG_DIRECT_OPEN(translate)
 
@@ -65,6 +66,7 @@ struct tbg_wire {
 	struct tbg_births births;
 	struct tbg_routes routes;
 	uid_t owner;			/* user that the daemon runs as */
+	struct tbg_vrfs vrfs;
 	bool rules_wait;		/* netfilter's rules have changed since they were read: */
 	uint64_t looked_ns;		/* then */
 	atomic_bool handed_well;	/* a hand-over has succeeded since the last check */
@@ -153,8 +155,10 @@ static int own_load(struct tbg_wire *w)
 	err = w->own ? tbg_maps_size(w->own->obj, w->own->rodata->tbg_class_base,
 				     &w->plan) : -errno;
 	err = err ?: bpf_map__set_max_entries(w->own->maps.tbg_tcbs, w->plan.conns);
-	if (!err)
+	if (!err) {
 		w->own->rodata->tbg_conntrack = w->late.forgets;
+		tbg_vrfs_open(&w->vrfs, w->own->obj);
+	}
 	err = err ?: tbg_wire_bpf__load(w->own);
 	if (err)
 		return err;
@@ -282,7 +286,8 @@ static void routes_set(struct tbg_wire *w)
 	for (unsigned int i = 0; i < w->on.nr; i++)
 		on[i] = w->on.at[i].ifindex;
 	tbg_routes_set(r, &maps, on, w->on.nr);
-	knob->vrfs = w->tcbs.vrfs = !!r->vrfs;
+	w->tcbs.vrfs = !!r->vrfs;
+	knob->vrfs = tbg_vrfs_follow(&w->vrfs, r->vrfs);
 	tbg_routes_fill(r, knob);
 }
 
@@ -368,6 +373,11 @@ int tbg_wire_listen(struct tbg_wire *w, int fd, uint32_t nr)
 	if (w->own && !fstat(fd, &st))
 		tbg_routes_user(&w->routes, st.st_uid);
 	return bpf_map_update_elem(map_fd(w, "tbg_listeners"), &fd, &nr, BPF_ANY);
+}
+
+struct tbg_vrfs *tbg_wire_vrfs(struct tbg_wire *w)
+{
+	return w && w->own ? &w->vrfs : NULL;
 }
 
 const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w)
@@ -489,6 +499,7 @@ void tbg_wire_close(struct tbg_wire *w)
 	tbg_interfaces_close(&w->on);
 	tbg_births_close(&w->births);
 	tbg_routes_close(&w->routes);
+	tbg_vrfs_close(&w->vrfs);
 	tbg_guard_close(&w->guard);
 	tbg_xdp_close(w->on.xdp);
 	if (w->flows_open && w->own)
@@ -572,7 +583,7 @@ void tbg_wire_beat(struct tbg_wire *w, uint64_t now_ns)
 		births_look(w, now_ns);
 	if (w->births.filters)
 		stuck_help(w, now_ns);
-	if (w->routes.asks || w->routes.pairs.nr)
+	if (w->routes.asks || w->routes.vrfs || w->routes.pairs.nr)
 		tbg_pairs_answer(&w->routes.pairs, w->routes.readings, now_ns);
 }
 

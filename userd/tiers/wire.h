@@ -43,6 +43,9 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
  */
 int tbg_wire_listen(struct tbg_wire *w, int fd, uint32_t nr);
 
+/* What serves VRFs; NULL: with translation, or w is NULL. */
+struct tbg_vrfs *tbg_wire_vrfs(struct tbg_wire *w);
+
 const struct tbg_maps *tbg_wire_maps(const struct tbg_wire *w);
 
 /* The loaded object, for another tier that shares its maps. */

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Listeners for VRFs, and the program that notes their connections. See vrfs.h. */
+#include "tiers/vrfs.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "abi/knob.h"
+#include "abi/tcb.h"
+#include "os/cgroup.h"
+#include "os/sysctl.h"
+
+static struct bpf_program *program_of(const struct tbg_vrfs *v)
+{
+	return bpf_object__find_program_by_name(v->obj, "tbg_vrf_birth");
+}
+
+static int map_fd(const struct tbg_vrfs *v, const char *name)
+{
+	return bpf_object__find_map_fd_by_name(v->obj, name);
+}
+
+void tbg_vrfs_open(struct tbg_vrfs *v, struct bpf_object *obj)
+{
+	*v = (struct tbg_vrfs){ .obj = obj };
+	/* a kernel without CGROUP_BPF */
+	if (libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_SOCK_OPS, NULL) == 1)
+		return;
+	bpf_program__set_autoload(program_of(v), false);
+	v->err = -EOPNOTSUPP;
+}
+
+void tbg_vrfs_close(struct tbg_vrfs *v)
+{
+	bpf_link__destroy(v->link);
+	v->link = NULL;
+}
+
+/* The interface that the socket is bound to; 0: none. */
+static uint32_t bound_to(int fd)
+{
+	socklen_t len = sizeof(int);
+	int ifindex = 0;
+
+	return getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &ifindex, &len) ? 0 : ifindex;
+}
+
+int tbg_vrfs_give(struct tbg_vrfs *v, int fd)
+{
+	const uint32_t one = 1;
+
+	if (!v || v->err == -EOPNOTSUPP ||
+	    (!bound_to(fd) && !tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0)))
+		return 0;
+	v->serving++;
+	return bpf_map_update_elem(map_fd(v, "tbg_vrf_own"), &fd, &one, BPF_ANY) ? -errno : 0;
+}
+
+/* Fills *ret, of a socket that is bound to an interface. */
+static int end_of(int fd, uint32_t ifindex, struct tbg_vrf_end *ret)
+{
+	struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
+	const struct sockaddr_in *four = (const void *)&at;
+	const struct sockaddr_in6 *six = (const void *)&at;
+	socklen_t len = sizeof(at);
+
+	if (getsockname(fd, (struct sockaddr *)&at, &len))
+		return -errno;
+	*ret = (struct tbg_vrf_end){ .vrf = ifindex, .v6 = at.ss_family == AF_INET6 };
+	if (ret->v6) {
+		memcpy(ret->local, &six->sin6_addr, sizeof(ret->local));
+		ret->port = six->sin6_port;
+		return 0;
+	}
+	ret->port = four->sin_port;
+	if (four->sin_addr.s_addr != htonl(INADDR_ANY)) {
+		ret->local[2] = htonl(0xffff);
+		ret->local[3] = four->sin_addr.s_addr;
+	}
+	return 0;
+}
+
+int tbg_vrfs_listen(struct tbg_vrfs *v, int fd)
+{
+	uint32_t ifindex = v ? bound_to(fd) : 0;
+	struct tbg_vrf_end end;
+	uint64_t own = fd;
+	int err;
+
+	if (!ifindex || v->err == -EOPNOTSUPP)
+		return 0;
+	err = end_of(fd, ifindex, &end);
+	if (err)
+		return err;
+	/* one of several that share the port will do: the kernel chooses among all of them */
+	err = bpf_map_update_elem(map_fd(v, "tbg_vrf_ends"), &end, &own, BPF_NOEXIST);
+	return err && errno != EEXIST ? -errno : 0;
+}
+
+/* To the root: sockets of a service manager belong to its own cgroup. */
+static int attach(struct tbg_vrfs *v)
+{
+	int root = tbg_cgroup_root();
+
+	if (root < 0)
+		return root;
+	v->link = bpf_program__attach_cgroup(program_of(v), root);
+	close(root);
+	return v->link ? 0 : -errno;
+}
+
+uint8_t tbg_vrfs_follow(struct tbg_vrfs *v, unsigned int nr)
+{
+	v->nr = nr;
+	if (!nr || !v->serving) {
+		tbg_vrfs_close(v);
+		return nr ? TBG_VRFS_LOST : TBG_VRFS_NONE;
+	}
+	if (!v->link && v->err != -EOPNOTSUPP)
+		v->err = attach(v);
+	return v->link ? TBG_VRFS_FOUND : TBG_VRFS_LOST;
+}
+
+const char *tbg_vrfs_why(const struct tbg_vrfs *v)
+{
+	if (!v || !v->nr || v->link)
+		return NULL;
+	if (v->serving)
+		return v->err ? strerror(-v->err) : NULL;	/* 0: about to be attached */
+	/* without that, no socket of ours has a connection there */
+	return tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0) ?
+	       "net.ipv4.tcp_l3mdev_accept was 0 when the daemon began; start it again" : NULL;
+}

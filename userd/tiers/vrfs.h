@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Connections without a socket on interfaces in VRFs (bpf/wire/vrf.bpf.h): gives BPF the
+ * listeners that serve VRFs, and attaches the program that notes sockets of VRFs, to the root of
+ * the cgroups, while there are VRFs. For wire.c and, at the start, listeners.c.
+ */
+#ifndef TBG_USERD_TIERS_VRFS_H
+#define TBG_USERD_TIERS_VRFS_H
+
+#include <stdint.h>
+
+struct bpf_link;
+struct bpf_object;
+
+struct tbg_vrfs {
+	struct bpf_object *obj;		/* wire's */
+	struct bpf_link *link;		/* of tbg_vrf_birth; NULL: not attached */
+	unsigned int nr;		/* interfaces in VRFs */
+	unsigned int serving;		/* listeners that serve VRFs */
+	int err;			/* of the last attempt to attach it */
+};
+
+/* Between open and load of the object. */
+void tbg_vrfs_open(struct tbg_vrfs *v, struct bpf_object *obj);
+void tbg_vrfs_close(struct tbg_vrfs *v);
+
+/*
+ * A socket that wire may answer on: before it listens, and as soon as it does. v NULL: does
+ * nothing. 0 or negative errno.
+ */
+int tbg_vrfs_give(struct tbg_vrfs *v, int fd);
+int tbg_vrfs_listen(struct tbg_vrfs *v, int fd);
+
+/* With nr interfaces in VRFs. Returns TBG_VRFS_*. Needs CAP_NET_ADMIN and CAP_BPF. */
+uint8_t tbg_vrfs_follow(struct tbg_vrfs *v, unsigned int nr);
+
+/* Why the kernel has all connections in VRFs; NULL: it does not, or there are none. */
+const char *tbg_vrfs_why(const struct tbg_vrfs *v);
+
+#endif
