@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Connections without a socket with metrics of routes, VRFs and sysctls of the namespace.
+"""Connections without a socket with metrics of routes and sysctls of the namespace.
 
 Whatever the client's SYN says and the host is set to, wire's SYN-ACK is the kernel's,
 byte for byte; where wire cannot, the kernel is the one that answers.
@@ -24,8 +24,7 @@ import talk
 WIRE, USER = 8080, 8081
 rawtcp.WINDOW_LESS = 2048        # a socket that is made late begins with its first window
 n = st = d = user = site = None
-BODIES = {"/hit": talk.content("hit", 600), "/nine": talk.content("nine", 9000),
-          "/a": talk.content("tenant a", 9000), "/b": talk.content("tenant b", 9000)}
+BODIES = {"/hit": talk.content("hit", 600), "/nine": talk.content("nine", 9000)}
 HIT, NINE = talk.request("/hit"), talk.request("/nine")
 BY_WIRE = ("--wire", "tbg0,tbg1", "--late-sockets", "auto", "--give-back", "1",
            "--births", "wire")
@@ -45,7 +44,6 @@ def begin():
     site = daemon.Daemon()
     for target, body in BODIES.items():
         site.write(target[1:], body)
-    n.server.sysctl("ipv4.tcp_l3mdev_accept", 1)
     d = start(WIRE, *BY_WIRE)
     user = start(USER, "--tiers", "user")
     tier = talk.ask(d, "status")["tiers"]["wire"]
@@ -629,65 +627,6 @@ def t_a_table_that_is_being_loaded_takes_little_time():
         finally:
             n.server.run("ip", "route", "flush", "root", "11.0.0.0/8", timeout=client.WAIT_S * 5)
     net.until(lambda: get(d, WIRE) == "wire", "it is never wire's again")
-
-
-# --- VRFs --------------------------------------------------------------------
-
-@contextlib.contextmanager
-def vrfs():
-    """Each link in a VRF of its own, and both with the addresses of the first."""
-    first = n.links[0]
-    try:
-        for i, link in enumerate(n.links):
-            n.server.run("ip", "link", "add", f"tbgv{i}", "type", "vrf", "table", str(10 + i))
-            n.server.run("ip", "link", "set", f"tbgv{i}", "up")
-            n.server.run("ip", "link", "set", link.name, "master", f"tbgv{i}")
-            n.server.run("ip", "address", "flush", "dev", link.name)
-            n.server.run("ip", "address", "add", f"{first.server4}/24", "dev", link.name)
-            n.server.run("ip", "address", "add", f"{first.server6}/64", "dev", link.name, "nodad")
-        yield
-    except RuntimeError as why:
-        raise ktap.Skip(f"no VRFs: {why}") from why
-    finally:
-        for i, link in enumerate(n.links):
-            n.server.run("ip", "address", "flush", "dev", link.name)
-            n.server.run("ip", "link", "del", f"tbgv{i}", check=False)
-            link.up()
-
-
-def t_tenants_with_the_same_addresses_get_their_own_bytes():
-    """In two VRFs, by two links, the same four-tuple at once: connections are the kernel's."""
-    with vrfs():
-        other = rawtcp.Station(n, n.links[1])
-        try:
-            settled()
-            other.addresses = st.addresses
-            st.neighbours()
-            other.neighbours()
-            for family in (4, 6):
-                births = late()["births"]
-                pair = [rawtcp.Connection(x, address(family), mss=1440, port=40000 + family)
-                        for x in (st, other)]
-                for c in pair:
-                    c.open()
-                for turn in range(4):
-                    for c, target in zip(pair, ("/a", "/b")):
-                        d.write(f"{turn}{target}", BODIES[target])
-                        c.send(talk.request(f"/{turn}{target}" if turn == 2 else target))
-                    for c, target in zip(pair, ("/a", "/b")):
-                        r = c.response()
-                        assert r.body == BODIES[target], f"IPv{family}, {turn}, {target}: {r}"
-                        assert r.tier != "wire", r
-                # the kernel's lookup from TC does not find a VRF's sockets
-                assert late()["births"] == births, late()
-                for c in pair:          # of one port: both have to go
-                    c.put("R.", c.at, c.got, opts=c.options())
-                for c in pair:
-                    c.gone()
-                    c.st.connections.pop(c.key)
-                    c.st.graves.add(c.key)
-        finally:
-            other.close()
 
 
 if __name__ == "__main__":
