@@ -20,8 +20,21 @@ static int socket_make(int family, int type, int protocol)
 	return -1;
 }
 
+static bool marked;		/* a program of the cgroup gives each socket a mark */
+
+static int option_get(int fd, int level, int name, void *value, socklen_t *len)
+{
+	int ret = getsockopt(fd, level, name, value, len);
+
+	if (!ret && marked && level == SOL_SOCKET && name == SO_MARK)
+		*(int *)value = 7;
+	return ret;
+}
+
 #define socket socket_make
+#define getsockopt option_get
 #include "../../userd/main/listeners.c"
+#undef getsockopt
 #undef socket
 
 /* What listeners.c calls elsewhere, and these tests do not reach. */
@@ -58,6 +71,19 @@ KTAP_TEST(t_socket_that_cannot_be_compared_is_left_to_the_daemon)
 	no_more = false;
 	close(fd);
 	KTAP_CHECK(left);
+}
+
+KTAP_TEST(t_socket_with_a_mark_is_left_to_the_daemon_although_all_have_it)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	KTAP_CHECK(fd >= 0);
+	KTAP_CHECK(!mark_why(fd));
+	marked = true;
+	KTAP_CHECK(!options_why(fd, AF_INET));
+	KTAP_CHECK(mark_why(fd));
+	marked = false;
+	close(fd);
 }
 
 KTAP_MAIN()

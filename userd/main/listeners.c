@@ -248,6 +248,16 @@ int tbg_listeners_listen(struct tbg_server *s)
 	return 0;
 }
 
+/* Returns why wire's packets would differ from the socket's, which have a mark; NULL: not so. */
+static const char *mark_why(int fd)
+{
+	socklen_t len = sizeof(int);
+	int mark;
+
+	return getsockopt(fd, SOL_SOCKET, SO_MARK, &mark, &len) || mark ?
+	       "its socket has a mark (Mark= of the unit, or a program of the cgroup), which wire's packets would not have" : NULL;
+}
+
 /*
  * Returns how the packets of its connections differ from those of an ordinary socket, by options
  * that a unit may set (IPTTL=, IPTOS=, Mark=, Priority=) and others of that kind. Wire's packets
@@ -284,10 +294,11 @@ static const char *options_why(int fd, sa_family_t family)
  */
 static bool is_left(struct tbg_server *s, unsigned int w, unsigned int nr)
 {
-	const char *why = NULL;
+	int fd = s->workers[w].listeners[nr].fd;
+	const char *why = mark_why(fd);
 
-	if (s->workers[w].listeners[nr].given)
-		why = options_why(s->workers[w].listeners[nr].fd, s->opt.listen[nr].ss_family);
+	if (!why && s->workers[w].listeners[nr].given)
+		why = options_why(fd, s->opt.listen[nr].ss_family);
 	if (why && !s->listener_left[nr])
 		tbg_warn("toboggand: %s: left to the daemon, without wire: %s",
 			 s->opt.listen_text[nr], why);

@@ -158,6 +158,7 @@ static bool nft_filters(struct tbg_births *b)
 	/* a kernel without nftables has none of its chains */
 	if (err == -EPROTONOSUPPORT || err == -EINVAL || err == -EOPNOTSUPP)
 		return false;
+	b->reroutes = true;
 	snprintf(b->why, sizeof(b->why), "nftables does not list its chains: %s",
 		 strerror(-err));
 	return true;
@@ -192,6 +193,7 @@ static bool tables_filter(struct tbg_births *b, int i)
 			return false;
 	}
 	n = b->tables[i] < 0 ? -1 : tables_read(b->tables[i], names);
+	b->reroutes |= n < 0;
 	if (n < 0 && b->nats)
 		return true;
 	if (n < 0) {
@@ -266,13 +268,15 @@ static void routes_ask(struct tbg_births *b, const struct tbg_routes *r)
 	snprintf(b->why, sizeof(b->why), "%s", r->why);
 }
 
-/* Netfilter has the routes of packets looked up again once it has set their marks. */
+/* Netfilter has the route of a packet looked up again once it has set its mark or its TOS. */
 static void marks_ask(struct tbg_births *b, const struct tbg_routes *r)
 {
-	if (!b->reroutes || !r->rules.marks || b->mode == TBG_BIRTHS_NONE)
+	bool matters = r->rules.marks || r->rules.services || r->services;
+
+	if (!b->reroutes || !matters || b->mode == TBG_BIRTHS_NONE)
 		return;
 	b->mode = TBG_BIRTHS_NONE;
-	strcpy(b->why, "rules (ip rule) select by marks, and netfilter can set those of answers (a chain of type route, or the table mangle)");
+	strcpy(b->why, "rules (ip rule) or routes select by marks or TOS, and netfilter can set those of answers (a chain of type route, or the table mangle)");
 }
 
 bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)

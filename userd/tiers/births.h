@@ -41,7 +41,7 @@ struct tbg_births {
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
 	bool filters;		/* netfilter has a chain that could refuse a client */
 	bool nats;		/* or one that translates addresses */
-	bool reroutes;		/* or one that chooses the routes of answers by marks */
+	bool reroutes;		/* or may have one that sets marks or TOS of answers */
 	unsigned int refused;	/* hand-overs whose segment netfilter dropped: all, */
 	unsigned int row;	/* and those in a row, without a successful one between */
 	char why[160];

@@ -120,6 +120,7 @@ static void routes_begin(void *arg)
 	r->segs_max = r->mss_max = 0;
 	r->asks = 0;
 	r->asks_why[0] = 0;
+	r->services = false;
 	tbg_ways_begin(&r->ways);
 }
 
@@ -138,6 +139,7 @@ static int route_look(const struct nlmsghdr *h, void *arg)
 	if (metrics)
 		mnl_attr_for_each_nested(a, metrics)
 			metric_look(r, a, v4);
+	r->services |= rt->rtm_tos;
 	fault = tbg_ways_add(&r->ways, h, &asks);
 	if (!fault)
 		return MNL_CB_OK;
@@ -159,7 +161,7 @@ static void rules_ask(struct tbg_routes *r)
 		lose(r, strerror(-err));
 	else if (r->rules.left[0])
 		lose(r, r->rules.left);
-	else if (r->rules.asks)
+	if (!err && r->rules.asks)
 		ask_for(r, r->rules.asks, "rules (ip rule) choose the routes");
 }
 

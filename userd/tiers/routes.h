@@ -50,6 +50,7 @@ struct tbg_routes {
 	unsigned int offers[4];	/* net.ipv4.tcp_window_scaling, tcp_sack, tcp_timestamps, tcp_ecn */
 	enum tbg_routes_left left;
 	char why[160];		/* reason for TBG_LEFT_* */
+	bool services;		/* a route is for one TOS alone */
 	uint8_t asks;		/* TBG_ASKS_*: the kernel is asked for each way */
 	char asks_why[80];	/* the reason; or "" */
 };

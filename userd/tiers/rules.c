@@ -30,6 +30,7 @@ struct rule {
 	bool vrf;		/* it is that of VRFs */
 	bool selects;		/* by anything */
 	bool suppresses;	/* some routes of its table */
+	bool service;		/* by the type of service */
 	bool strange;		/* by something that is unknown here */
 	bool apart;		/* by a protocol: not TCP */
 	bool outside;		/* by what packets that are sent do not have: they never fit */
@@ -98,6 +99,7 @@ static void rule_attr(const struct nlattr *a, struct rule *ret)
 		ret->outside |= !is_text(a, "lo");
 		break;
 	case RULE_DSCP:
+		ret->service = true;
 		ret->outside |= !is_byte(a, 0);
 		break;
 	case FRA_IP_PROTO:
@@ -137,7 +139,7 @@ static void rule_read(const struct nlmsghdr *h, struct rule *ret)
 	const struct nlattr *a;
 
 	*ret = (struct rule){
-		.table = hdr->table, .outside = hdr->tos,
+		.table = hdr->table, .outside = hdr->tos, .service = hdr->tos,
 		.selects = hdr->src_len || hdr->dst_len || hdr->tos ||
 			   hdr->flags & FIB_RULE_INVERT || hdr->action != FR_ACT_TO_TBL,
 	};
@@ -157,10 +159,14 @@ static unsigned int users_of(const struct tbg_rules *r, const struct rule *rule)
 	return ret;
 }
 
+/* Connections that exist are left, too: no answer would be right for any of their ports. */
 static void leave(struct tbg_rules *r, const char *why)
 {
 	if (!r->left[0])
 		snprintf(r->left, sizeof(r->left), "a rule (ip rule) %s", why);
+	r->asks = TBG_ASKS_V4 | TBG_ASKS_V6;
+	r->ports[0] = 0;
+	r->ports[1] = UINT16_MAX;
 }
 
 static void ports_add(struct tbg_rules *r, const struct fib_rule_port_range *ports)
@@ -202,6 +208,7 @@ static int rule_look(const struct nlmsghdr *h, void *arg)
 	plain = !rule.selects && !rule.suppresses;
 	never = straight && (rule.mark & rule.mask || rule.apart);
 	r->marks |= rule.mark || rule.mask;
+	r->services |= rule.service;
 	if (rule.strange)
 		leave(r, "selects by something that this version does not know");
 	if (!(r->local & version)) {
@@ -213,13 +220,13 @@ static int rule_look(const struct nlmsghdr *h, void *arg)
 	}
 	if (plain && rule.table == RT_TABLE_MAIN)
 		r->main |= version;
-	never |= straight && (rule.outside || (rule.user && !users_of(r, &rule)));
+	never |= straight && (rule.outside || (rule.user && !r->users_more && !users_of(r, &rule)));
 	if (never || (plain && (rule.table == RT_TABLE_LOCAL || rule.table == RT_TABLE_MAIN ||
 				rule.table == RT_TABLE_DEFAULT)))
 		return MNL_CB_OK;
 	r->asks |= version;
 	ports_add(r, &rule.ports);
-	if (rule.user && users_of(r, &rule) % r->users_nr)
+	if (rule.user && (r->users_more || users_of(r, &rule) % r->users_nr))
 		leave(r, "selects by user, and the daemon's sockets have several");
 	return MNL_CB_OK;
 }
@@ -229,7 +236,7 @@ static void rules_begin(void *arg)
 	struct tbg_rules *r = arg;
 
 	r->asks = r->seen = r->local = r->main = 0;
-	r->marks = false;
+	r->marks = r->services = false;
 	r->ports[0] = r->ports[1] = 0;
 	r->left[0] = 0;
 }
@@ -257,8 +264,12 @@ bool tbg_rules_user(struct tbg_rules *r, uid_t user)
 	for (unsigned int i = 0; i < r->users_nr; i++)
 		if (r->users[i] == user)
 			return false;
-	if (r->users_nr == TBG_RULES_USERS)
-		return false;
+	if (r->users_nr == TBG_RULES_USERS) {
+		bool news = !r->users_more;
+
+		r->users_more = true;
+		return news;
+	}
 	r->users[r->users_nr++] = user;
 	return true;
 }

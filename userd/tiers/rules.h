@@ -16,10 +16,11 @@ struct tbg_rules {
 	/* users of the daemon's sockets: before and after they were accepted */
 	uid_t users[TBG_RULES_USERS];
 	unsigned int users_nr;
+	bool users_more;	/* there are others, too */
 	/* what was read */
 	uint8_t asks;		/* TBG_ASKS_*: routes depend on more than the client's address */
 	uint8_t seen, local, main;	/* TBG_ASKS_*: has rules, such a rule */
-	bool marks;		/* a rule selects by marks */
+	bool marks, services;	/* a rule selects by marks, by type of service */
 	uint16_t ports[2];	/* first and last port of clients that rules select by */
 	char left[96];		/* "", or why the kernel cannot be asked, either */
 };
@@ -27,7 +28,7 @@ struct tbg_rules {
 /* Reads the rules. 0 or negative errno. */
 int tbg_rules_read(struct tbg_rules *r);
 
-/* Adds a user that the daemon's sockets may have; false: it is known. */
+/* Adds a user that the daemon's sockets may have; false: that changes nothing. */
 bool tbg_rules_user(struct tbg_rules *r, uid_t user);
 
 #endif

@@ -285,14 +285,19 @@ def t_what_a_question_cannot_state_is_the_kernel_s():
             n.server.sysctl("ipv4.tcp_fwmark_accept", was)
             settled(n, d)
             is_wire(n, 4, n.links[0])
-            try:
-                n.server.run("nft", "add table ip tbg; add chain ip tbg out "
-                             "{ type route hook output priority 0; }")
-            except (RuntimeError, FileNotFoundError) as why:
-                ktap.note(f"no nftables: {why}")
-            else:
-                left(d, "netfilter can set")
-                n.server.run("nft", "flush", "ruleset")
+        # netfilter can set both, and has the route looked up again
+        for words in (("fwmark", "7"), ("tos", "0x10")):
+            with rule(n, *words, "lookup", TABLE):
+                settled(n, d)
+                is_wire(n, 4, n.links[0])
+                try:
+                    n.server.run("nft", "add table ip tbg; add chain ip tbg out "
+                                 "{ type route hook output priority 0; }")
+                except (RuntimeError, FileNotFoundError) as why:
+                    ktap.note(f"no nftables: {why}")
+                else:
+                    left(d, "netfilter can set")
+                    n.server.run("nft", "flush", "ruleset")
         is_wire(n, 4, n.links[0])
         with rule(n, "uidrange", "0-0", "lookup", TABLE):
             settled(n, d)
@@ -311,8 +316,12 @@ def t_what_a_question_cannot_state_is_the_kernel_s():
             assert talk.counts(d)["IFACE"] > before
         ip(n.server, 4, "rule", "add", "pref", "10", "lookup", "local")
         ip(n.server, 4, "rule", "del", "pref", "0")
-        with rule(n, "pref", "5", "iif", "tbg1", "lookup", TABLE, families=(4,)):
-            left(d, "before the table local")
+        address = (n.links[0].server4, PORT)
+        with talk.Connection(n.client.connect(address, (FAR[4], 0))) as c:
+            assert c.get("/one").tier == "wire"
+            with rule(n, "pref", "5", "iif", "tbg1", "lookup", TABLE, families=(4,)):
+                left(d, "before the table local")
+                assert c.get("/one").tier == "user", "a connection that exists stays wire's"
         with rule(n, "pref", "5", "fwmark", "7", "lookup", TABLE, families=(4,)):
             net.until(lambda: late(d)["syns"] == "wire", late(d))
             is_wire(n, 4, n.links[0])
