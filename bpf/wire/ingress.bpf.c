@@ -133,8 +133,12 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		break;
 	case TBG_FOUND_SHARED:
 		return TBG_WHY_SHARED;
-	case TBG_FOUND_WHOLE:
 	case TBG_FOUND_HIDDEN:
+		/* no reason to ask for a way: a forged SYN suffices to be here */
+		if (tbg_segment_sound(skb, s))
+			tbg_vrf_note(key);
+		return TBG_WHY_NO_FLOW;
+	case TBG_FOUND_WHOLE:
 		/* asks for the way back, if that is necessary: the client may come again */
 		if (tbg_pair_counts(knob, p))
 			tbg_way_back(skb, p);

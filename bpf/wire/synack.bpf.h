@@ -289,10 +289,12 @@ tbg_cookie_read(struct __sk_buff *skb, struct tbg_scratch *s, const struct tbg_t
 		return TBG_WHY_NO_FLOW;
 	/*
 	 * the kernel would reset it; dropped, the client sends it again after its first
-	 * segment. So few bits can be guessed: where the kernel answers SYNs, it decides.
+	 * segment. So few bits can be guessed: where the kernel answers SYNs, it decides, and
+	 * in a VRF, where it may have a socket that no map shows.
 	 */
 	if (proven == TBG_PROVEN_ENDS)
-		return knob->births == TBG_BIRTHS_WIRE ? TBG_WHY_DROPPED : TBG_WHY_NO_FLOW;
+		return knob->births == TBG_BIRTHS_WIRE && !key->vrf ? TBG_WHY_DROPPED :
+								      TBG_WHY_NO_FLOW;
 	a->irs = p->seq;
 	a->iss = p->ack;
 	a->peer_mss = tbg_cookie_mss(c.mss_at, p->plain_ts, p->v6) +
