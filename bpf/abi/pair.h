@@ -21,7 +21,12 @@ struct tbg_pair_key {
 	__u16 pad;
 };
 
+/*
+ * The kernel may reuse an element for another pair while a program reads it: the program copies
+ * what it needs, and then compares the key.
+ */
 struct tbg_pair {
+	struct tbg_pair_key key;
 	struct tbg_way way;	/* all zero: the kernel sends nothing there */
 	__u32 asked_ms;		/* CLOCK_MONOTONIC, when BPF wanted to know */
 	__u32 ways;		/* the knob's, at the answer or before */
@@ -43,6 +48,6 @@ struct tbg_pair {
 _Static_assert((TBG_PAIR_MS + TBG_PAIRS_SWEEP_MS) / 1000 * TBG_PAIRS_A_SECOND +
 	       TBG_PAIRS_A_SECOND < TBG_PAIRS_MAX, "they hold all answers that count");
 _Static_assert(sizeof(struct tbg_pair_key) == 40, "abi");
-_Static_assert(sizeof(struct tbg_pair) == 28, "abi");
+_Static_assert(sizeof(struct tbg_pair) == 68, "abi");
 
 #endif

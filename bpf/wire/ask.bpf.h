@@ -29,15 +29,17 @@ static __attribute__((noinline)) int tbg_ask_out(struct __sk_buff *skb, const st
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
 	struct tbg_knob *knob = tbg_knob_get();
-	struct tbg_way *way;
+	struct tbg_way *way, of_pair;
 	bool client;
 	__u32 i;
 
 	if (!p || !knob)
 		return on.below;
 	client = p->key.remote[0] | p->key.remote[1] | p->key.remote[3];
-	way = client && tbg_pair_counts(knob, p) ? tbg_pair_way(skb, knob, p) :
-							tbg_way_to(p->key.remote);
+	if (client && tbg_pair_counts(knob, p))
+		way = tbg_pair_way(knob, p, &of_pair) ? &of_pair : NULL;
+	else
+		way = tbg_way_to(p->key.remote);
 	for (i = 0; way && i < TBG_WAY_IFACES; i++) {
 		on.above = way->ifindex[i];
 		if (on.above == on.below || (on.above && bpf_map_lookup_elem(&tbg_aboves, &on)))

@@ -48,29 +48,49 @@ static __always_inline bool tbg_pair_is_left(struct __sk_buff *skb, const struct
 	return skb->mark || (port >= knob->ports_left[0] && port <= knob->ports_left[1]);
 }
 
+/* Copies the answer for this key. Returns false if there is none, or the element was reused. */
+static __always_inline bool tbg_pair_copy(const struct tbg_pair_key *key, struct tbg_pair *ret)
+{
+	const struct tbg_pair *pair = bpf_map_lookup_elem(&tbg_pairs, key);
+	const __u32 *is = (const void *)&ret->key, *wanted = (const void *)key;
+	__u32 other = 0, i;
+
+	if (!pair)
+		return false;
+	ret->way = pair->way;
+	ret->asked_ms = pair->asked_ms;
+	ret->ways = pair->ways;
+	/* last: the daemon's answer for another pair is written from its key on */
+	barrier();
+	ret->key = pair->key;
+	for (i = 0; i < sizeof(*key) / sizeof(*is); i++)
+		other |= is[i] ^ wanted[i];
+	return !other;
+}
+
 /*
- * Returns the way of the segment's pair. NULL: the kernel has not been asked lately; it is
- * then, but not for a SYN, whose sender may be forged.
+ * Copies the way of the segment's pair. Returns false if the kernel has not been asked lately;
+ * it is then, but not for a SYN, whose sender may be forged.
  */
-static __always_inline struct tbg_way *tbg_pair_way(struct __sk_buff *skb,
-						    const struct tbg_knob *knob,
-						    const struct tbg_pkt *p)
+static __always_inline bool tbg_pair_way(const struct tbg_knob *knob, const struct tbg_pkt *p,
+					 struct tbg_way *ret)
 {
 	__u32 now_ms = tbg_now_ms(), age_ms = TBG_PAIR_MS;
 	struct tbg_pair_key key = { .vrf = p->vrf, .port = p->key.local_port };
-	struct tbg_pair *pair;
+	struct tbg_pair pair;
 	bool counts;
 
 	__builtin_memcpy(key.client, p->key.remote, sizeof(key.client));
 	__builtin_memcpy(key.local, p->key.local, sizeof(key.local));
-	pair = bpf_map_lookup_elem(&tbg_pairs, &key);
 	/* an answer may be newer than the knob */
-	if (pair && (__s32)(pair->ways - knob->ways) >= 0)
-		age_ms = now_ms - pair->asked_ms;
+	if (tbg_pair_copy(&key, &pair) && (__s32)(pair.ways - knob->ways) >= 0)
+		age_ms = now_ms - pair.asked_ms;
 	counts = age_ms < TBG_PAIR_MS;
 	if (age_ms >= TBG_PAIR_AGAIN_MS && (counts || !(p->tcp_flags & TBG_TCP_SYN)))
 		bpf_map_update_elem(&tbg_pair_asks, &key, &now_ms, BPF_ANY);
-	return pair && counts ? &pair->way : NULL;
+	if (counts)
+		*ret = pair.way;
+	return counts;
 }
 
 #endif

@@ -23,7 +23,7 @@ __attribute__((noinline)) int tbg_way_back(struct __sk_buff *skb, const struct t
 	struct tbg_above_key on = { .below = skb->ifindex };
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_above *above;
-	struct tbg_way *way;
+	struct tbg_way *way, of_pair;
 	__u32 i, tag;
 
 	if (!p || !knob || !tbg_sockets)
@@ -32,9 +32,9 @@ __attribute__((noinline)) int tbg_way_back(struct __sk_buff *skb, const struct t
 	if (tbg_pair_counts(knob, p)) {
 		if (tbg_pair_is_left(skb, knob, p))
 			return 0;
-		way = tbg_pair_way(skb, knob, p);
-		if (!way)
+		if (!tbg_pair_way(knob, p, &of_pair))
 			return TBG_WAY_UNKNOWN;
+		way = &of_pair;
 	} else {
 		way = tbg_way_to(p->key.remote);
 	}

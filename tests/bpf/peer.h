@@ -415,6 +415,7 @@ static int run(struct bpf_program *prog, struct frame *f)
 	return opts.retval;
 }
 
+__attribute__((unused))
 static int ingress(struct frame *f)
 {
 	return run(bpf->progs.tbg_ingress, f);

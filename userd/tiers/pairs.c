@@ -141,7 +141,7 @@ static bool is_local(struct tbg_pairs *p, const struct tbg_pair_key *key)
 static void pair_set(struct tbg_pairs *p, const struct tbg_pair_key *key, uint32_t asked_ms,
 		     uint32_t ways)
 {
-	struct tbg_pair pair = { .asked_ms = asked_ms, .ways = ways };
+	struct tbg_pair pair = { .key = *key, .asked_ms = asked_ms, .ways = ways };
 
 	if (!key->vrf || is_local(p, key))
 		ask(p, key, &pair.way);
