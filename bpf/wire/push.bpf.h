@@ -76,6 +76,18 @@ static __always_inline void tbg_push_lost(struct __sk_buff *skb, const struct tb
 		tbg_port_lost(port, tbg_tcb_reply(f, p));
 }
 
+/* Counts a repeat that has to wait for the way to the client; returns the tries so far. */
+static __always_inline __u32 tbg_push_waits(struct tbg_tcb *f)
+{
+	__u32 tries;
+
+	bpf_spin_lock(&f->lock);
+	f->tries += f->tries < 255;
+	tries = f->tries;
+	bpf_spin_unlock(&f->lock);
+	return tries;
+}
+
 /*
  * Repeats the reply if its timeout has passed. The daemon's segment may have an old
  * acknowledgement number, so f->acked is used.
@@ -93,8 +105,8 @@ static __always_inline int tbg_push_again(struct __sk_buff *skb, struct tbg_scra
 		return TC_ACT_SHOT;
 	s->pkt.ack = f->acked;
 	way = tbg_way_again(skb, s, f);
-	/* the route has changed */
-	if (!way)
+	/* the route has changed, or the kernel has not been asked for it in all that time */
+	if (!way || (way < 0 && tbg_push_waits(f) > TBG_PUSH_TRIES))
 		tbg_tcb_forget(key, f);
 	if (way <= 0)
 		return TC_ACT_SHOT;

@@ -106,3 +106,19 @@ KTAP_TEST(t_answer_for_another_pair_is_none)
 	}
 	bpf_map_delete_elem(bpf_map__fd(own->maps.tbg_pairs), &key);
 }
+
+KTAP_TEST(t_reply_whose_way_stays_unknown_is_given_up)
+{
+	struct peer p = { .port = peer_port++, .window = 500 };
+	struct tbg_pair_key key = pair_of(&p);
+	struct tbg_tcb t = waiting();
+
+	NEED_LATE();
+	KTAP_CHECK(own || load_own());
+	for (int tries = 1; tries <= TBG_PUSH_TRIES; tries++) {
+		KTAP_CHECK(expire(&p, &t));
+		KTAP_EQ(t.tries, tries);
+		KTAP_CHECK(is_asked(&key));
+	}
+	KTAP_CHECK(!expire(&p, &t));
+}
