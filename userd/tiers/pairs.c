@@ -204,18 +204,36 @@ static void tokens_fill(struct tbg_pairs *p, uint64_t now_ns)
 	p->tokens = more < TBG_PAIRS_A_SECOND ? more : TBG_PAIRS_A_SECOND;
 }
 
+static void token_spend(struct tbg_pairs *p, const struct tbg_pair_key *key, uint32_t ways,
+			uint64_t now_ns)
+{
+	pair_set(p, key, now_ns / 1000000, ways);
+	p->nr++;
+	p->tokens--;
+}
+
+/*
+ * Takes one of the pairs that BPF wants to know, each in its turn: others that come meanwhile
+ * do not push it back. The one behind it is read first, since the kernel begins again behind a
+ * key that is gone.
+ */
+static bool wanted_take(struct tbg_pairs *p, struct tbg_pair_key *ret)
+{
+	if (!p->has_next && bpf_map_get_next_key(p->asks_fd, NULL, &p->next))
+		return false;
+	*ret = p->next;
+	p->has_next = !bpf_map_get_next_key(p->asks_fd, ret, &p->next);
+	return !bpf_map_delete_elem(p->asks_fd, ret);
+}
+
 void tbg_pairs_answer(struct tbg_pairs *p, uint32_t ways, uint64_t now_ns)
 {
 	struct tbg_pair_key key;
 
 	sweep(p, now_ns);
 	tokens_fill(p, now_ns);
-	while (p->tokens && !bpf_map_get_next_key(p->asks_fd, NULL, &key) &&
-	       !bpf_map_delete_elem(p->asks_fd, &key)) {
-		pair_set(p, &key, now_ns / 1000000, ways);
-		p->nr++;
-		p->tokens--;
-	}
+	while (p->tokens && wanted_take(p, &key))
+		token_spend(p, &key, ways, now_ns);
 }
 
 struct renewal {

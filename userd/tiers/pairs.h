@@ -6,6 +6,7 @@
 #ifndef TBG_USERD_TIERS_PAIRS_H
 #define TBG_USERD_TIERS_PAIRS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -20,6 +21,8 @@ struct tbg_pairs {
 	unsigned int nr;	/* answers in the map, at most */
 	uint32_t ways;		/* number of the routes for which they were renewed */
 	uint32_t seq;		/* of the last question */
+	struct tbg_pair_key next;	/* that BPF wants to know, if has_next */
+	bool has_next;
 	uint64_t filled_ns, swept_ns;
 	unsigned int tokens;	/* questions that may be asked now, since filled_ns */
 };
