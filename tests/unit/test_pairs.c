@@ -14,6 +14,7 @@
 #include <libmnl/libmnl.h>
 
 #include "tiers/pairs.h"
+#include "tiers/tcb.h"
 #include "tiers/ways.h"
 
 #define PAIRS_FD	1
@@ -30,6 +31,7 @@ static struct {
 	struct tbg_pair_key asks[TBG_PAIR_ASKS_MAX];
 	unsigned int asks_nr, asked;
 	bool unsealed;
+	unsigned int conns_nr, conns_state;	/* connections, one of each of the first clients */
 } it;
 
 static struct tbg_pair_key key_of(uint32_t client)
@@ -133,6 +135,23 @@ int bpf_map_lookup_batch(int fd, void *in, void *out, void *keys, void *values, 
 	return client < CLIENTS ? 0 : -ENOENT;
 }
 
+void tbg_tcbs_read(const struct tbg_tcbs *t,
+		   bool (*fn)(const struct tbg_tcb_key *key, const struct tbg_tcb *tcb, void *arg),
+		   void *arg)
+{
+	struct tbg_tcb tcb = { .state = it.conns_state };
+
+	for (uint32_t client = 1; client <= it.conns_nr; client++) {
+		struct tbg_pair_key pair = key_of(client);
+		struct tbg_tcb_key key = { .flow.local_port = pair.port };
+
+		memcpy(key.flow.remote, pair.client, sizeof(pair.client));
+		memcpy(key.flow.local, pair.local, sizeof(pair.local));
+		if (!fn(&key, &tcb, arg))
+			return;
+	}
+}
+
 struct mnl_socket *mnl_socket_open2(int bus, int flags)
 {
 	return NULL;
@@ -149,6 +168,21 @@ static void begin(struct tbg_pairs *p)
 	memset(&it, 0, sizeof(it));
 	tbg_pairs_open(p, PAIRS_FD, ASKS_FD, 0);
 	p->filled_ns = BEGIN;
+}
+
+/* The age of the oldest answer for these clients in ms; UINT32_MAX: one has none. */
+static uint32_t oldest_ms(uint32_t first, uint32_t last, uint64_t now_ns)
+{
+	uint32_t ret = 0;
+
+	for (uint32_t client = first; client <= last; client++) {
+		uint32_t age_ms = now_ns / MS - it.pairs[client].asked_ms;
+
+		if (!it.known[client])
+			return UINT32_MAX;
+		ret = age_ms > ret ? age_ms : ret;
+	}
+	return ret;
 }
 
 KTAP_TEST(t_questions_of_a_second_at_once_and_then_as_time_allows)
@@ -197,6 +231,60 @@ KTAP_TEST(t_a_flood_of_questions_leaves_each_its_turn)
 	for (client = 1; client <= 200; client++)
 		waiting += !it.known[client];
 	KTAP_EQ(waiting, 0);
+}
+
+/* A change of routes at any time finds the answers, which it renews. */
+KTAP_TEST(t_clients_that_keep_a_connection_stay_known)
+{
+	uint64_t now_ns = BEGIN;
+	struct tbg_pairs p;
+	uint32_t ways = 1;
+
+	begin(&p);
+	for (uint32_t client = 1; client <= 400; client++)
+		ask_for(client);
+	now_ns += SECOND;
+	tbg_pairs_answer(&p, ways, now_ns);
+	KTAP_EQ(it.asked, 400);
+	it.conns_nr = 300;
+	for (int i = 0; i < 100; i++) {
+		now_ns += 2 * SECOND;
+		if (i % 25 == 0)
+			tbg_pairs_renew(&p, ++ways);
+		tbg_pairs_answer(&p, ways, now_ns);
+		tbg_pairs_keep(&p, NULL, TBG_ASKS_V4, ways, now_ns);
+		KTAP_CHECK(oldest_ms(1, 300, now_ns) < TBG_PAIR_AGAIN_MS);
+	}
+	/* other clients are forgotten, and nobody is asked for more often than that */
+	for (uint32_t client = 301; client <= 400; client++)
+		KTAP_CHECK(!it.known[client]);
+	KTAP_CHECK(it.asked <= 400 + 300 * 7 + 4 * 400);
+	/* as are those whose connections are the kernel's, and where nothing depends on it */
+	for (int i = 0; i < 2; i++) {
+		it.conns_state = i ? TBG_TCB_OPEN : TBG_TCB_HANDED;
+		now_ns += 60 * SECOND;
+		tbg_pairs_answer(&p, ways, now_ns);
+		tbg_pairs_keep(&p, NULL, i ? TBG_ASKS_V6 : TBG_ASKS_V4, ways, now_ns);
+		KTAP_CHECK(!it.known[1]);
+	}
+}
+
+KTAP_TEST(t_half_of_the_questions_are_left_to_new_clients)
+{
+	struct tbg_pairs p;
+
+	begin(&p);
+	it.conns_nr = 5000;
+	tbg_pairs_keep(&p, NULL, TBG_ASKS_V4, 1, BEGIN + 2 * SECOND);
+	KTAP_EQ(it.asked, 500);
+	for (uint32_t client = 10001; client <= 10400; client++)
+		ask_for(client);
+	tbg_pairs_answer(&p, 1, BEGIN + 2 * SECOND);
+	KTAP_EQ(it.asked, 900);
+	/* the others follow */
+	for (int i = 2; i < 13; i++)
+		tbg_pairs_keep(&p, NULL, TBG_ASKS_V4, 1, BEGIN + 2 * i * SECOND);
+	KTAP_CHECK(oldest_ms(1, 5000, BEGIN + 26 * SECOND) < TBG_PAIR_AGAIN_MS);
 }
 
 KTAP_MAIN()

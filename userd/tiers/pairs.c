@@ -15,6 +15,7 @@
 #include <bpf/bpf.h>
 
 #include "tiers/netlink.h"
+#include "tiers/tcb.h"
 #include "tiers/ways.h"
 
 #define ANSWER_BYTES	8192	/* a route with its next hops */
@@ -234,6 +235,42 @@ void tbg_pairs_answer(struct tbg_pairs *p, uint32_t ways, uint64_t now_ns)
 	tokens_fill(p, now_ns);
 	while (p->tokens && wanted_take(p, &key))
 		token_spend(p, &key, ways, now_ns);
+}
+
+struct keeping {
+	struct tbg_pairs *p;
+	uint32_t asks, ways;
+	uint64_t now_ns;
+};
+
+/* Half of the questions of a second are left to new clients. */
+static bool keep_one(const struct tbg_tcb_key *tcb_key, const struct tbg_tcb *tcb, void *arg)
+{
+	const struct tbg_flow_key *flow = &tcb_key->flow;
+	struct tbg_pair_key key = { .vrf = tcb_key->vrf, .port = flow->local_port };
+	const struct keeping *k = arg;
+	uint32_t now_ms = k->now_ns / 1000000;
+	struct tbg_pair pair;
+
+	if (tcb->state == TBG_TCB_HANDED || tcb->state == TBG_TCB_TIME_WAIT ||
+	    !(key.vrf || k->asks & (is_v4(flow->remote) ? TBG_ASKS_V4 : TBG_ASKS_V6)))
+		return true;
+	memcpy(key.client, flow->remote, sizeof(key.client));
+	memcpy(key.local, flow->local, sizeof(key.local));
+	if (bpf_map_lookup_elem(k->p->pairs_fd, &key, &pair) ||
+	    now_ms - pair.asked_ms >= TBG_PAIR_AGAIN_MS || pair.ways != k->ways)
+		token_spend(k->p, &key, k->ways, k->now_ns);
+	return k->p->tokens > TBG_PAIRS_A_SECOND / 2;
+}
+
+void tbg_pairs_keep(struct tbg_pairs *p, const struct tbg_tcbs *tcbs, uint32_t asks,
+		    uint32_t ways, uint64_t now_ns)
+{
+	struct keeping k = { .p = p, .asks = asks, .ways = ways, .now_ns = now_ns };
+
+	tokens_fill(p, now_ns);
+	if (p->tokens > TBG_PAIRS_A_SECOND / 2)
+		tbg_tcbs_read(tcbs, keep_one, &k);
 }
 
 struct renewal {

@@ -13,6 +13,7 @@
 #include "abi/pair.h"
 
 struct mnl_socket;
+struct tbg_tcbs;
 
 struct tbg_pairs {
 	struct mnl_socket *nl;	/* NULL: nothing was asked yet, or cannot be */
@@ -35,6 +36,15 @@ void tbg_pairs_close(struct tbg_pairs *p);
  * allows, and removes old answers. ways: number of the routes as they were last read.
  */
 void tbg_pairs_answer(struct tbg_pairs *p, uint32_t ways, uint64_t now_ns);
+
+/*
+ * Asks again for the pairs of connections of wire, before their answers are too old: so these
+ * are known when routes change. asks: TBG_ASKS_*, the IP versions of those outside of VRFs. To
+ * be called more often than TBG_PAIR_MS - TBG_PAIR_AGAIN_MS, for no more clients than half of
+ * the questions of TBG_PAIR_AGAIN_MS suffice for.
+ */
+void tbg_pairs_keep(struct tbg_pairs *p, const struct tbg_tcbs *tcbs, uint32_t asks,
+		    uint32_t ways, uint64_t now_ns);
 
 /*
  * Asks again for pairs that are known, if the routes have been read since. To be called before

@@ -572,6 +572,9 @@ void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)
 	tbg_interfaces_follow(&w->on, now_ns);
 	if (w->own)
 		births_look(w, now_ns);		/* sysctls are not reported */
+	if (w->routes.asks || w->routes.vrfs)
+		tbg_pairs_keep(&w->routes.pairs, &w->tcbs, w->routes.asks, w->routes.readings,
+			       now_ns);
 	tbg_unfollowed_tick(&w->unfollowed, &w->maps);
 }
 
