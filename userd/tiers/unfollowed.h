@@ -22,7 +22,7 @@ struct tbg_maps;
 	X(COOKIES,	"SYN cookies, and connections made from them cannot be followed: tcp_syncookies is 2, or SYNs come too fast") \
 	X(SHARED,	"another process listens at their port, too (SO_REUSEPORT), and the kernel chooses who gets a connection") \
 	X(TRACKED,	"conntrack sees segments before wire does (br_netfilter)") \
-	X(ROUTE,	"the kernel keeps the first connection of a client, to whom rules choose the route") \
+	X(ROUTE,	"rules choose the route to a client, and the kernel keeps its first connection") \
 	X(IFACE,	"the routes to clients lead out of interfaces where wire is not")
 
 enum tbg_unfollowed_by {
