@@ -161,12 +161,12 @@ def t_rules_of_wg_quick():
             nothing_is_translated(n, d)
             for family in (4, 6):
                 is_wire(n, family, n.links[0])
-                for own in ("10.97.0.1",) if family == 4 else ("fd97::1",):
-                    why = talk.ask(d, "why", "--client", own, "/one")
-                    assert why["why"] == "IFACE", why
-                    ip(n.server, family, "route", "add", own, "dev", "tbg0")
-                    net.until(lambda own=own: talk.ask(d, "why", "--client", own, "/one")["why"] ==
-                              "HIT_WIRE", "the route is not seen")
+                own = "10.97.0.1" if family == 4 else "fd97::1"
+                why = talk.ask(d, "why", "--client", own, "/one")
+                assert why["why"] == "IFACE", why
+                ip(n.server, family, "route", "add", own, "dev", "tbg0")
+                net.until(lambda own=own: talk.ask(d, "why", "--client", own, "/one")["why"] ==
+                          "HIT_WIRE", "the route is not seen")
 
 
 def t_rules_that_come_and_go_under_traffic():
