@@ -67,6 +67,7 @@ void tbg_tiers_wire_open(struct start *t)
 		s->wire = NULL;
 	}
 	if (s->wire) {
+		tbg_wire_given(s->wire);
 		s->maps = tbg_wire_maps(s->wire);
 		/* workers close connections that are idle for longer */
 		tbg_wire_limits(s->wire, s->opt.idle_ms, s->opt.header_ms);

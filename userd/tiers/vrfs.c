@@ -28,7 +28,7 @@ static int map_fd(const struct tbg_vrfs *v, const char *name)
 
 void tbg_vrfs_open(struct tbg_vrfs *v, struct bpf_object *obj)
 {
-	*v = (struct tbg_vrfs){ .obj = obj };
+	*v = (struct tbg_vrfs){ .obj = obj, .root = tbg_cgroup_root() };
 	/* a kernel without CGROUP_BPF */
 	if (libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_SOCK_OPS, NULL) == 1)
 		return;
@@ -36,10 +36,18 @@ void tbg_vrfs_open(struct tbg_vrfs *v, struct bpf_object *obj)
 	v->err = -EOPNOTSUPP;
 }
 
-void tbg_vrfs_close(struct tbg_vrfs *v)
+static void detach(struct tbg_vrfs *v)
 {
 	bpf_link__destroy(v->link);
 	v->link = NULL;
+}
+
+void tbg_vrfs_close(struct tbg_vrfs *v)
+{
+	detach(v);
+	if (v->obj && v->root >= 0)
+		close(v->root);
+	v->obj = NULL;
 }
 
 /* The interface that the socket is bound to; 0: none. */
@@ -106,12 +114,9 @@ int tbg_vrfs_listen(struct tbg_vrfs *v, int fd)
 /* To the root: sockets of a service manager belong to its own cgroup. */
 static int attach(struct tbg_vrfs *v)
 {
-	int root = tbg_cgroup_root();
-
-	if (root < 0)
-		return root;
-	v->link = bpf_program__attach_cgroup(program_of(v), root);
-	close(root);
+	if (v->root < 0)
+		return v->root;
+	v->link = bpf_program__attach_cgroup(program_of(v), v->root);
 	return v->link ? 0 : -errno;
 }
 
@@ -119,7 +124,7 @@ uint8_t tbg_vrfs_follow(struct tbg_vrfs *v, unsigned int nr)
 {
 	v->nr = nr;
 	if (!nr || !v->serving) {
-		tbg_vrfs_close(v);
+		detach(v);
 		return nr ? TBG_VRFS_LOST : TBG_VRFS_NONE;
 	}
 	if (!v->link && v->err != -EOPNOTSUPP)
@@ -132,7 +137,7 @@ const char *tbg_vrfs_why(const struct tbg_vrfs *v)
 	if (!v || !v->nr || v->link)
 		return NULL;
 	if (v->serving)
-		return v->err ? strerror(-v->err) : NULL;	/* 0: about to be attached */
+		return strerror(-v->err);
 	/* without that, no socket of ours has a connection there */
 	return tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0) ?
 	       "net.ipv4.tcp_l3mdev_accept was 0 when the daemon began; start it again" : NULL;

@@ -14,13 +14,14 @@ struct bpf_object;
 
 struct tbg_vrfs {
 	struct bpf_object *obj;		/* wire's */
+	int root;			/* of the cgroups; negative errno: cannot be opened */
 	struct bpf_link *link;		/* of tbg_vrf_birth; NULL: not attached */
 	unsigned int nr;		/* interfaces in VRFs */
 	unsigned int serving;		/* listeners that serve VRFs */
 	int err;			/* of the last attempt to attach it */
 };
 
-/* Between open and load of the object. */
+/* Between open and load of the object. Needs CAP_SYS_ADMIN, to mount the cgroups. */
 void tbg_vrfs_open(struct tbg_vrfs *v, struct bpf_object *obj);
 void tbg_vrfs_close(struct tbg_vrfs *v);
 

@@ -375,6 +375,12 @@ int tbg_wire_listen(struct tbg_wire *w, int fd, uint32_t nr)
 	return bpf_map_update_elem(map_fd(w, "tbg_listeners"), &fd, &nr, BPF_ANY);
 }
 
+void tbg_wire_given(struct tbg_wire *w)
+{
+	if (w->own)
+		w->maps.knob->vrfs = tbg_vrfs_follow(&w->vrfs, w->routes.vrfs);
+}
+
 struct tbg_vrfs *tbg_wire_vrfs(struct tbg_wire *w)
 {
 	return w && w->own ? &w->vrfs : NULL;

@@ -43,6 +43,9 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
  */
 int tbg_wire_listen(struct tbg_wire *w, int fd, uint32_t nr);
 
+/* After the last of them. */
+void tbg_wire_given(struct tbg_wire *w);
+
 /* What serves VRFs; NULL: with translation, or w is NULL. */
 struct tbg_vrfs *tbg_wire_vrfs(struct tbg_wire *w);
 
