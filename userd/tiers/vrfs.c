@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -15,6 +16,8 @@
 #include "abi/tcb.h"
 #include "os/cgroup.h"
 #include "os/sysctl.h"
+
+#define ROOT_INODE 1	/* cgroup_setup_root() of the kernel relies on it */
 
 static struct bpf_program *program_of(const struct tbg_vrfs *v)
 {
@@ -26,9 +29,27 @@ static int map_fd(const struct tbg_vrfs *v, const char *name)
 	return bpf_object__find_map_fd_by_name(v->obj, name);
 }
 
+/*
+ * Opens the root of the cgroups, whose programs run for the sockets of all. The root of a cgroup
+ * namespace, or of a folder that is mounted in its place, would not have a listener made outside,
+ * nor the connections that it accepts. -EXDEV: only such a root.
+ */
+static int root_open(void)
+{
+	int fd = tbg_cgroup_root();
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (!fstat(fd, &st) && st.st_ino == ROOT_INODE)
+		return fd;
+	close(fd);
+	return -EXDEV;
+}
+
 void tbg_vrfs_open(struct tbg_vrfs *v, struct bpf_object *obj)
 {
-	*v = (struct tbg_vrfs){ .obj = obj, .root = tbg_cgroup_root() };
+	*v = (struct tbg_vrfs){ .obj = obj, .root = root_open() };
 	/* a kernel without CGROUP_BPF */
 	if (libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_SOCK_OPS, NULL) == 1)
 		return;
@@ -137,7 +158,9 @@ const char *tbg_vrfs_why(const struct tbg_vrfs *v)
 	if (!v || !v->nr || v->link)
 		return NULL;
 	if (v->serving)
-		return strerror(-v->err);
+		return v->err == -EXDEV ?
+		       "the daemon is in a cgroup namespace, so it cannot note the connections of all sockets; start it outside (--cgroupns=host of a container)" :
+		       strerror(-v->err);
 	/* without that, no socket of ours has a connection there */
 	return tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0) ?
 	       "net.ipv4.tcp_l3mdev_accept was 0 when the daemon began; start it again" : NULL;

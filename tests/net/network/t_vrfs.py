@@ -216,6 +216,35 @@ def t_where_no_cgroup2_is_mounted():
         has_hits_and_misses(d)
 
 
+def are_the_kernel_s(t):
+    """Connections to OWN, all of which have a socket from their beginning."""
+    for family in (4, 6):
+        for _ in range(3):
+            with t.connect(OWN, family) as c:
+                for _ in range(2):
+                    assert c.get("/hit").tier != "wire", family
+                    target, body = miss(tenants[0].daemon)
+                    assert c.get(target).body == body
+
+
+def t_a_listener_made_outside_the_cgroup_namespace_is_the_kernel_s():
+    """No program of the namespace would see the socket of a miss, which wire would lose."""
+    try:
+        folder = f"{net.own_cgroup()[1]}/tbg-vrfs-{os.getpid()}"
+        os.mkdir(folder)
+    except (StopIteration, OSError) as why:
+        raise ktap.Skip(f"no cgroup can be made: {why!r}") from why
+    inside = f'echo $$ > {folder}/cgroup.procs; exec unshare --cgroup "$0" "$@"'
+    try:
+        with own(listen=(), prefix=(sys.executable, "-c", LISTEN, tenants[0].vrf, str(OWN),
+                                    "/bin/sh", "-c", inside)) as d:
+            assert "cgroup namespace" in late(d)["vrfs_why"], late(d)
+            are_the_kernel_s(tenants[0])
+            assert not late(d)["births"], late(d)
+    finally:
+        os.rmdir(folder)
+
+
 def t_hits_have_no_socket():
     """From the SYN to the last FIN, and with `Connection: close`."""
     for t, d, port, family in each():
