@@ -3,8 +3,13 @@
 #include "tiers/vrfs.h"
 
 #include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,12 +85,27 @@ static uint32_t bound_to(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &ifindex, &len) ? 0 : ifindex;
 }
 
+/* Whether the socket, which is bound to an interface, is bound to the device of a VRF. */
+static bool bound_to_vrf(int fd)
+{
+	struct ethtool_drvinfo info = { .cmd = ETHTOOL_GDRVINFO };
+	struct ifreq of = { .ifr_data = (void *)&info };
+	socklen_t len = sizeof(of.ifr_name);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, of.ifr_name, &len) &&
+	       !ioctl(fd, SIOCETHTOOL, &of) && !strcmp(info.driver, "vrf");
+}
+
 int tbg_vrfs_give(struct tbg_vrfs *v, int fd)
 {
 	const uint32_t one = 1;
+	bool bound;
 
-	if (!v || v->err == -EOPNOTSUPP ||
-	    (!bound_to(fd) && !tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0)))
+	if (!v || v->err == -EOPNOTSUPP)
+		return 0;
+	bound = bound_to(fd);
+	v->unbound |= !bound;
+	if (bound ? !bound_to_vrf(fd) : !tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0))
 		return 0;
 	v->serving++;
 	return bpf_map_update_elem(map_fd(v, "tbg_vrf_own"), &fd, &one, BPF_ANY) ? -errno : 0;
@@ -120,9 +140,10 @@ int tbg_vrfs_listen(struct tbg_vrfs *v, int fd)
 	uint32_t ifindex = v ? bound_to(fd) : 0;
 	struct tbg_vrf_end end;
 	uint64_t own = fd;
+	uint32_t serves;
 	int err;
 
-	if (!ifindex || v->err == -EOPNOTSUPP)
+	if (!ifindex || bpf_map_lookup_elem(map_fd(v, "tbg_vrf_own"), &fd, &serves))
 		return 0;
 	err = end_of(fd, ifindex, &end);
 	if (err)
@@ -162,6 +183,6 @@ const char *tbg_vrfs_why(const struct tbg_vrfs *v)
 		       "the daemon is in a cgroup namespace, so it cannot note the connections of all sockets; start it outside (--cgroupns=host of a container)" :
 		       strerror(-v->err);
 	/* without that, no socket of ours has a connection there */
-	return tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0) ?
+	return v->unbound && tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0) ?
 	       "net.ipv4.tcp_l3mdev_accept was 0 when the daemon began; start it again" : NULL;
 }

@@ -7,6 +7,7 @@
 #ifndef TBG_USERD_TIERS_VRFS_H
 #define TBG_USERD_TIERS_VRFS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct bpf_link;
@@ -18,6 +19,7 @@ struct tbg_vrfs {
 	struct bpf_link *link;		/* of tbg_vrf_birth; NULL: not attached */
 	unsigned int nr;		/* interfaces in VRFs */
 	unsigned int serving;		/* listeners that serve VRFs */
+	bool unbound;			/* a listener is bound to no interface */
 	int err;			/* of the last attempt to attach it */
 };
 

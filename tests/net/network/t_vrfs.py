@@ -245,6 +245,14 @@ def t_a_listener_made_outside_the_cgroup_namespace_is_the_kernel_s():
         os.rmdir(folder)
 
 
+def t_a_listener_bound_to_another_device_does_not_serve_vrfs():
+    """Although it has the connections of an interface in one, with sockets bound to that."""
+    with own(listen=(), prefix=(sys.executable, "-c", LISTEN, "tbg0", str(OWN))) as d:
+        assert late(d)["vrfs_why"] is None, late(d)
+        are_the_kernel_s(tenants[0])
+        assert not late(d)["births"], late(d)
+
+
 def t_hits_have_no_socket():
     """From the SYN to the last FIN, and with `Connection: close`."""
     for t, d, port, family in each():
