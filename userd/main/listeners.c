@@ -231,6 +231,16 @@ int tbg_listeners_open(struct tbg_server *s)
 	return 0;
 }
 
+/* Where that fails, wire does not find the listener and leaves its connections alone. */
+static void vrf_listen(struct tbg_server *s, unsigned int nr, int fd)
+{
+	int err = tbg_vrfs_listen(tbg_wire_vrfs(s->wire), fd);
+
+	if (err)
+		tbg_warn("toboggand: %s: the kernel has all its connections in the VRF: %s",
+			 s->opt.listen_text[nr], strerror(-err));
+}
+
 int tbg_listeners_listen(struct tbg_server *s)
 {
 	for (unsigned int i = 0; i < s->workers_nr; i++)
@@ -243,7 +253,7 @@ int tbg_listeners_listen(struct tbg_server *s)
 				return -1;
 			}
 			if (s->wire && s->workers[i].listeners[j].wire)
-				tbg_vrfs_listen(tbg_wire_vrfs(s->wire), fd);
+				vrf_listen(s, j, fd);
 		}
 	return 0;
 }
