@@ -283,7 +283,7 @@ def t_the_same_four_tuple_is_another_connection_in_each():
     for port, one in ((PORT, None), (SHARED, shared)):
         for family in (4, 6):
             with contextlib.ExitStack() as stack:
-                pair = [(t, stack.enter_context(t.connect(port, family, 40000 + family)))
+                pair = [(t, stack.enter_context(t.connect(port, family, 30000 + family)))
                         for t in tenants]
                 for turn in range(6):
                     for t, c in pair:
@@ -352,7 +352,7 @@ def t_a_port_is_used_again():
     t = tenants[0]
     for closing in (True, False):
         for _ in range(4):
-            with t.connect(PORT, 4, 41000) as c:
+            with t.connect(PORT, 4, 31000) as c:
                 assert c.get("/hit").body == t.hit
                 target, body = miss(t.daemon)
                 c.send(talk.request(target, *["Connection: close"][:closing]))
@@ -362,7 +362,7 @@ def t_a_port_is_used_again():
                 else:
                     c.reset()
             # the kernel has to acknowledge its FIN
-            net.until(lambda: not t.where.sockets(41000), "the client's socket stays")
+            net.until(lambda: not t.where.sockets(31000), "the client's socket stays")
     n.server.over(PORT)
 
 
