@@ -16,6 +16,7 @@ import client
 import daemon
 import ktap
 import net
+import rawtcp
 import talk
 
 PORT, SHARED, USER, OWN = 8080, 8081, 8082, 8083
@@ -364,6 +365,27 @@ def t_a_port_is_used_again():
             # the kernel has to acknowledge its FIN
             net.until(lambda: not t.where.sockets(31000), "the client's socket stays")
     n.server.over(PORT)
+
+
+def t_forged_clients_ask_for_nothing():
+    """A SYN and an ACK that nobody has sent: the kernel gets them, and is not asked for a way."""
+    t = tenants[0]
+    t.born().s.close()
+    st = rawtcp.Station(n, n.links[0])
+    try:
+        before, to = late(t.daemon)["asked"], st.server(4)
+        syn = rawtcp.options(mss=1460, sackok=True, ts=(1, 0), wscale=7)
+        for i in range(500):
+            source = f"10.95.{i >> 8}.{i & 255}"
+            for seq, ack, flags, opts in ((1, 0, "S", syn), (2, 12345, "A", b"")):
+                st.put(st.frame(4, st.ip(source, to, st.tcp(source, to, 1024 + i, PORT, seq, ack,
+                                                            flags, 65535, opts))))
+        st.barrier(4)
+        talk.ask(t.daemon, "status")
+        time.sleep(0.5)         # several times as long as the daemon waits before it asks
+        assert late(t.daemon)["asked"] <= before + 20, (before, late(t.daemon))
+    finally:
+        st.close()
 
 
 def t_an_interface_leaves_its_vrf_and_comes_back():
