@@ -248,10 +248,17 @@ def t_a_listener_made_outside_the_cgroup_namespace_is_the_kernel_s():
 
 def t_a_listener_bound_to_another_device_does_not_serve_vrfs():
     """Although it has the connections of an interface in one, with sockets bound to that."""
+    def attached():
+        return n.server.run("bpftool", "cgroup", "show", top).count("tbg_vrf_birth")
+
+    top = net.own_cgroup()[0]
+    before = attached()
+    assert before, "the other daemons have attached it"
     with own(listen=(), prefix=(sys.executable, "-c", LISTEN, "tbg0", str(OWN))) as d:
         assert late(d)["vrfs_why"] is None, late(d)
         are_the_kernel_s(tenants[0])
         assert not late(d)["births"], late(d)
+        assert attached() == before, "a program for no listener"
 
 
 def t_hits_have_no_socket():
