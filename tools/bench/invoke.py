@@ -250,8 +250,8 @@ def build(name: str, args: argparse.Namespace) -> tuple[list, list[str], list[st
             exps.append(exp)
     if refused and not exps:
         able = ", ".join(one.name for one in EXPERIMENTS.values() if not one.lab_only)
-        raise Usage(f"--server is not for {refused[0]}; leave it out to measure in namespaces of "
-                    f"this machine, or run another experiment: {able}")
+        raise Problem(f"--server is not for {refused[0]}; leave it out to measure in namespaces of "
+                      f"this machine, or run another experiment: {able}")
     if not exps:
         raise Problem(lacking[0])
     return exps, refused, lacking
