@@ -420,6 +420,14 @@ def memory_cgroup(name: str, limit: int, enabled: list[str]) -> str:
                   "mount cgroup2 with memory enabled, or run as root on the host")
 
 
+def limit_memory(folder: str, limit: int) -> None:
+    for knob in ("memory.max", "memory.limit_in_bytes"):
+        path = os.path.join(folder, knob)
+        if os.path.exists(path):
+            with open(path, "w", encoding="ascii") as f:
+                f.write(str(limit))
+
+
 def enable_memory(root: str, enabled: list[str]) -> None:
     with open(os.path.join(root, "cgroup.subtree_control"), "r+", encoding="ascii") as f:
         if "memory" in f.read().split():

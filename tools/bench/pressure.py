@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------ overload
 
+START_BYTES = 256 << 20           # beyond the limit, until a server has started
+
+
 class Overload(Experiment):
     name, title = "overload", "a small page, timed beside slow clients and with little memory"
     about = ("N users on lines of 50 kbit/s fetch files of 10 KB to 60 MB, each from a "
@@ -81,7 +84,8 @@ class Overload(Experiment):
         return point.x
 
     def server_options(self, run: Run, point: Point) -> dict:
-        return {"cgroup": run.lab.limit_memory(self.limit), "memory": "16M"}
+        # while it starts, the kernel needs more, to verify its programs
+        return {"cgroup": run.lab.limit_memory(self.limit + START_BYTES), "memory": "16M"}
 
     def sites(self, run: Run) -> None:
         super().sites(run)
@@ -101,6 +105,7 @@ class Overload(Experiment):
     def before(self, run: Run, point: Point, server: Server) -> None:
         """Make the server read all files: pages belong to the group that touches them first."""
         root = os.path.join(run.lab.dir, "site")
+        laboratory.limit_memory(server.cgroup, self.limit)
         left = emptied([root + path for _, path, _ in self.files.rows])
         if left > 0.02:
             self.note(f"{left:.0%} of the files' pages stayed in the page cache, charged to others")
