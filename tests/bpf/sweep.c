@@ -311,8 +311,8 @@ static bool connection(int family, const char *addr, uint32_t scope, int ends[2]
 	    getsockname(ends[1], (void *)&b, &len))
 		return false;
 	*ret = (struct tbg_flow_key){};
-	end_of(&a, ret->local, &ret->local_port);
-	end_of(&b, ret->remote, &ret->remote_port);
+	tbg_end_of(&a, ret->local, &ret->local_port);
+	tbg_end_of(&b, ret->remote, &ret->remote_port);
 	return true;
 }
 

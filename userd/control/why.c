@@ -26,6 +26,7 @@
 #include "http/content_coding.h"
 #include "http/header.h"
 #include "files/files.h"
+#include "tiers/address.h"
 #include "tiers/maps.h"
 #include "http/media_types.h"
 #include "http/request.h"
@@ -312,15 +313,10 @@ struct asked {
 	const char *by;			/* the tier that gave the verdict; NULL: none */
 };
 
-static bool is_v4(const uint32_t client[4])
-{
-	return !client[0] && !client[1] && client[2] == htonl(0xffff);
-}
-
 /* A client without an address may use either family. */
 static bool comes_by(const struct tbg_why_request *r, bool v6)
 {
-	return !r->has_client || is_v4(r->client) != v6;
+	return !r->has_client || tbg_is_v4(r->client) != v6;
 }
 
 static int ask_iface(const struct tbg_server *s, const struct tbg_why_request *r,

@@ -16,6 +16,7 @@
 #include <bpf/bpf.h>
 
 #include "os/timers.h"
+#include "tiers/address.h"
 
 #define TBG_SWEEP_BATCH 4096	/* flows read by one system call */
 #define TBG_SWEEP_ASKED 512	/* silent flows whose sockets one sweep asks for */
@@ -312,26 +313,6 @@ bool tbg_flow_waits(const struct tbg_flows *f, const struct tbg_flow_key *key,
 	return flow.slot == slot && !is_closed(&flow);
 }
 
-/* An address in the form of flows: IPv4 mapped into IPv6. */
-static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4],
-		   __u16 *ret_port)
-{
-	if (ss->ss_family == AF_INET) {
-		const struct sockaddr_in *in = (const void *)ss;
-
-		ret_addr[0] = 0;
-		ret_addr[1] = 0;
-		ret_addr[2] = htonl(0xffff);
-		ret_addr[3] = in->sin_addr.s_addr;
-		*ret_port = in->sin_port;
-	} else {
-		const struct sockaddr_in6 *in6 = (const void *)ss;
-
-		memcpy(ret_addr, &in6->sin6_addr, 16);
-		*ret_port = in6->sin6_port;
-	}
-}
-
 /* Whether a flow's segments reach the socket: a socket in a VRF is bound to it. */
 static bool is_of_domain(const struct tbg_flow *flow, int fd)
 {
@@ -353,8 +334,8 @@ int tbg_flow_lookup(const struct tbg_flows *f, int fd, struct tbg_flow *ret)
 	if (getsockname(fd, (void *)&local, &local_len) ||
 	    getpeername(fd, (void *)&remote, &remote_len))
 		return -errno;
-	end_of(&local, key.local, &key.local_port);
-	end_of(&remote, key.remote, &key.remote_port);
+	tbg_end_of(&local, key.local, &key.local_port);
+	tbg_end_of(&remote, key.remote, &key.remote_port);
 	err = bpf_map_lookup_elem(f->flows_fd, &key, ret);
 	if (err)
 		return err;

@@ -21,6 +21,7 @@
 #include "os/cgroup.h"
 #include "os/message.h"
 #include "os/privilege.h"
+#include "tiers/address.h"
 #include "tiers/attach.h"
 
 #define TBG_GUARDS_MAX 64	/* programs on one cgroup: BPF_CGROUP_MAX_PROGS */
@@ -159,11 +160,6 @@ static struct tcphdr reset_of(const struct tbg_flow_key *key, uint32_t seq, uint
 	return ret;
 }
 
-static bool is_v4(const struct tbg_flow_key *key)
-{
-	return !(key->local[0] | key->local[1]) && key->local[2] == htonl(0xffff);
-}
-
 /* Sends the reset; true: it was sent. */
 static bool reset_send(const struct tbg_guard *g, const struct tbg_flow_key *key,
 		       uint32_t seq, uint32_t ack)
@@ -184,7 +180,7 @@ static bool reset_send(const struct tbg_guard *g, const struct tbg_flow_key *key
 	struct sockaddr_in to4 = { .sin_family = AF_INET };
 	struct sockaddr_in6 to6 = { .sin6_family = AF_INET6 };
 
-	if (is_v4(key)) {
+	if (tbg_is_v4(key->local)) {
 		v4.ip.ip_src.s_addr = key->local[3];
 		v4.ip.ip_dst.s_addr = to4.sin_addr.s_addr = key->remote[3];
 		return sendto(g->reset_fd[0], &v4, sizeof(v4), MSG_DONTWAIT,

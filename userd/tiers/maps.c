@@ -4,6 +4,7 @@
  * them.
  */
 #include "tiers/maps.h"
+#include "tiers/address.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -183,24 +184,6 @@ int tbg_maps_stats(const struct tbg_maps *m, struct tbg_stats *ret)
 	return err;
 }
 
-static void listener_set(struct tbg_listener *l, const struct sockaddr_storage *ss)
-{
-	const struct sockaddr_in6 *in6 = (const void *)ss;
-	const struct sockaddr_in *in = (const void *)ss;
-
-	l->v6 = ss->ss_family == AF_INET6;
-	if (l->v6) {
-		memcpy(l->local, &in6->sin6_addr, 16);
-		l->port = in6->sin6_port;
-		return;
-	}
-	if (in->sin_addr.s_addr != htonl(INADDR_ANY)) {
-		l->local[2] = htonl(0xffff);
-		l->local[3] = in->sin_addr.s_addr;
-	}
-	l->port = in->sin_port;
-}
-
 void tbg_maps_listen(const struct tbg_maps *m, const struct sockaddr_storage *listeners,
 		     unsigned int nr)
 {
@@ -208,7 +191,8 @@ void tbg_maps_listen(const struct tbg_maps *m, const struct sockaddr_storage *li
 		struct tbg_listener *l = &m->knob->listener[i];
 		uint16_t port;
 
-		listener_set(l, &listeners[i]);
+		l->v6 = listeners[i].ss_family == AF_INET6;
+		tbg_end_of_listener(&listeners[i], l->local, &l->port);
 		port = ntohs(l->port);
 		m->knob->ports[port / 64] |= 1ull << (port % 64);
 	}

@@ -14,6 +14,7 @@
 
 #include <bpf/bpf.h>
 
+#include "tiers/address.h"
 #include "tiers/netlink.h"
 #include "tiers/tcb.h"
 #include "tiers/ways.h"
@@ -46,11 +47,6 @@ void tbg_pairs_close(struct tbg_pairs *p)
 	p->nl = NULL;
 }
 
-static bool is_v4(const uint32_t address[4])
-{
-	return !(address[0] | address[1]) && address[2] == htonl(0xffff);
-}
-
 static bool is_any(const uint32_t address[4], bool v4)
 {
 	return v4 ? !address[3] : !(address[0] | address[1] | address[2] | address[3]);
@@ -68,7 +64,7 @@ static uint8_t address_put(struct nlmsghdr *h, uint16_t type, const uint32_t add
 static struct nlmsghdr *question(char *buf, const struct tbg_pairs *p,
 				 const struct tbg_pair_key *key)
 {
-	bool v4 = is_v4(key->client);
+	bool v4 = tbg_is_v4(key->client);
 	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
 	struct rtmsg *rt = mnl_nlmsg_put_extra_header(h, sizeof(*rt));
 
@@ -133,7 +129,7 @@ static bool is_local(struct tbg_pairs *p, const struct tbg_pair_key *key)
 	struct tbg_way way;
 
 	memcpy(to.client, key->local, sizeof(to.client));
-	if (is_v4(key->local))
+	if (tbg_is_v4(key->local))
 		to.local[2] = htonl(0xffff);
 	ask(p, &to, &way);
 	return way.ifindex[0] == LOOPBACK;
@@ -208,8 +204,7 @@ static void tokens_fill(struct tbg_pairs *p, uint64_t now_ns)
 static void token_spend(struct tbg_pairs *p, const struct tbg_pair_key *key, uint32_t ways,
 			uint64_t now_ns)
 {
-	pair_set(p, key, now_ns / 1000000, ways);
-	p->nr++;
+	tbg_pairs_ask(p, key, ways, now_ns);
 	p->tokens--;
 }
 
@@ -253,7 +248,7 @@ static bool keep_one(const struct tbg_tcb_key *tcb_key, const struct tbg_tcb *tc
 	struct tbg_pair pair;
 
 	if (tcb->state == TBG_TCB_HANDED || tcb->state == TBG_TCB_TIME_WAIT ||
-	    !(key.vrf || k->asks & (is_v4(flow->remote) ? TBG_ASKS_V4 : TBG_ASKS_V6)))
+	    !(key.vrf || k->asks & (tbg_is_v4(flow->remote) ? TBG_ASKS_V4 : TBG_ASKS_V6)))
 		return true;
 	memcpy(key.client, flow->remote, sizeof(key.client));
 	memcpy(key.local, flow->local, sizeof(key.local));

@@ -18,6 +18,7 @@
 #include "os/limits.h"
 #include "os/repair.h"
 #include "os/units.h"
+#include "tiers/address.h"
 #include "tiers/segment.h"
 
 #define TBG_READ_BATCH 4096	/* connections read by one system call */
@@ -71,24 +72,6 @@ void tbg_tcbs_close(struct tbg_tcbs *t)
 	t->due_nr = t->due_room = 0;
 }
 
-/* An address in the form of keys: IPv4 mapped into IPv6. */
-static void end_of(const struct sockaddr_storage *ss, __u32 ret_addr[4], __u16 *ret_port)
-{
-	const struct sockaddr_in *four = (const void *)ss;
-	const struct sockaddr_in6 *six = (const void *)ss;
-
-	if (ss->ss_family == AF_INET) {
-		ret_addr[0] = 0;
-		ret_addr[1] = 0;
-		ret_addr[2] = htonl(0xffff);
-		ret_addr[3] = four->sin_addr.s_addr;
-		*ret_port = four->sin_port;
-	} else {
-		memcpy(ret_addr, &six->sin6_addr, 16);
-		*ret_port = six->sin6_port;
-	}
-}
-
 static int key_of(int fd, struct tbg_tcb_key *ret)
 {
 	struct sockaddr_storage local, remote;
@@ -98,8 +81,8 @@ static int key_of(int fd, struct tbg_tcb_key *ret)
 	if (getsockname(fd, (void *)&local, &local_len) ||
 	    getpeername(fd, (void *)&remote, &remote_len))
 		return -errno;
-	end_of(&local, ret->flow.local, &ret->flow.local_port);
-	end_of(&remote, ret->flow.remote, &ret->flow.remote_port);
+	tbg_end_of(&local, ret->flow.local, &ret->flow.local_port);
+	tbg_end_of(&remote, ret->flow.remote, &ret->flow.remote_port);
 	return 0;
 }
 

@@ -15,20 +15,16 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "tiers/address.h"
 #include "tiers/netlink.h"
 
 #define KEPT_S 300		/* timeout until its first segment, which sets conntrack's own */
-
-static bool is_v4(const __u32 address[4])
-{
-	return !address[0] && !address[1] && address[2] == htonl(0xffff);
-}
 
 /* One direction: from these addresses and ports, in network order, to those. */
 static void tuple_put(struct nlmsghdr *h, uint16_t type, const __u32 from[4], uint16_t from_port,
 		      const __u32 to[4], uint16_t to_port)
 {
-	bool v4 = is_v4(from);
+	bool v4 = tbg_is_v4(from);
 	struct nlattr *tuple = mnl_attr_nest_start(h, type), *part;
 
 	part = mnl_attr_nest_start(h, CTA_TUPLE_IP);
@@ -53,7 +49,7 @@ static struct nlmsghdr *begin(char *buf, uint16_t what, uint16_t flags,
 	h->nlmsg_type = NFNL_SUBSYS_CTNETLINK << 8 | what;
 	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | flags;
 	g = mnl_nlmsg_put_extra_header(h, sizeof(*g));
-	g->nfgen_family = is_v4(flow->remote) ? AF_INET : AF_INET6;
+	g->nfgen_family = tbg_is_v4(flow->remote) ? AF_INET : AF_INET6;
 	g->version = NFNETLINK_V0;
 	tuple_put(h, CTA_TUPLE_ORIG, flow->remote, flow->remote_port, flow->local,
 		  flow->local_port);

@@ -21,6 +21,7 @@
 #include "abi/tcb.h"
 #include "os/cgroup.h"
 #include "os/sysctl.h"
+#include "tiers/address.h"
 
 #define ROOT_INODE 1	/* cgroup_setup_root() of the kernel relies on it */
 
@@ -115,23 +116,12 @@ int tbg_vrfs_give(struct tbg_vrfs *v, int fd)
 static int end_of(int fd, uint32_t ifindex, struct tbg_vrf_end *ret)
 {
 	struct sockaddr_storage at = { .ss_family = AF_UNSPEC };
-	const struct sockaddr_in *four = (const void *)&at;
-	const struct sockaddr_in6 *six = (const void *)&at;
 	socklen_t len = sizeof(at);
 
 	if (getsockname(fd, (struct sockaddr *)&at, &len))
 		return -errno;
 	*ret = (struct tbg_vrf_end){ .vrf = ifindex, .v6 = at.ss_family == AF_INET6 };
-	if (ret->v6) {
-		memcpy(ret->local, &six->sin6_addr, sizeof(ret->local));
-		ret->port = six->sin6_port;
-		return 0;
-	}
-	ret->port = four->sin_port;
-	if (four->sin_addr.s_addr != htonl(INADDR_ANY)) {
-		ret->local[2] = htonl(0xffff);
-		ret->local[3] = four->sin_addr.s_addr;
-	}
+	tbg_end_of_listener(&at, ret->local, &ret->port);
 	return 0;
 }
 
