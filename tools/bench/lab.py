@@ -390,6 +390,9 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
+LIMIT, LIMIT_1 = "memory.max", "memory.limit_in_bytes"      # of cgroups of version 2 and 1
+
+
 def memory_roots() -> list[tuple[str, str]]:
     """[(folder for new groups, file of the limit)]: version 2 first, then 1."""
     ret = []
@@ -397,9 +400,9 @@ def memory_roots() -> list[tuple[str, str]]:
         for line in f:
             _, where, kind, opts = line.split()[:4]
             if kind == "cgroup2":
-                ret.insert(0, (where, "memory.max"))
+                ret.insert(0, (where, LIMIT))
             elif kind == "cgroup" and "memory" in opts.split(","):
-                ret.append((where, "memory.limit_in_bytes"))
+                ret.append((where, LIMIT_1))
     return ret
 
 
@@ -408,11 +411,10 @@ def memory_cgroup(name: str, limit: int, enabled: list[str]) -> str:
     for root, knob in memory_roots():
         folder = os.path.join(root, name)
         try:
-            if knob == "memory.max":
+            if knob == LIMIT:
                 enable_memory(root, enabled)
             os.mkdir(folder)
-            with open(os.path.join(folder, knob), "w", encoding="ascii") as f:
-                f.write(str(limit))
+            limit_memory(folder, limit)
             return folder
         except OSError:
             remove_cgroup(folder)
@@ -421,11 +423,11 @@ def memory_cgroup(name: str, limit: int, enabled: list[str]) -> str:
 
 
 def limit_memory(folder: str, limit: int) -> None:
-    for knob in ("memory.max", "memory.limit_in_bytes"):
-        path = os.path.join(folder, knob)
-        if os.path.exists(path):
-            with open(path, "w", encoding="ascii") as f:
-                f.write(str(limit))
+    """What a group may use from now on, version 2 or 1. OSError: that cannot be limited."""
+    paths = (os.path.join(folder, knob) for knob in (LIMIT, LIMIT_1))
+    path = next(filter(os.path.exists, paths), os.path.join(folder, LIMIT))
+    with open(path, "w", encoding="ascii") as f:
+        f.write(str(limit))
 
 
 def enable_memory(root: str, enabled: list[str]) -> None:

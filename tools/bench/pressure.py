@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from servers import Server
 
 
+START_BYTES = 256 << 20         # beyond the limit of `overload`, until a server has started
+
+
 # ------------------------------------------------------------------ overload
-
-START_BYTES = 256 << 20           # beyond the limit, until a server has started
-
 
 class Overload(Experiment):
     name, title = "overload", "a small page, timed beside slow clients and with little memory"
@@ -105,7 +105,11 @@ class Overload(Experiment):
     def before(self, run: Run, point: Point, server: Server) -> None:
         """Make the server read all files: pages belong to the group that touches them first."""
         root = os.path.join(run.lab.dir, "site")
-        laboratory.limit_memory(server.cgroup, self.limit)
+        try:
+            laboratory.limit_memory(server.cgroup, self.limit)
+        except OSError as why:
+            raise Problem(f"the memory of {server.name} cannot be limited to "
+                          f"{self.limit >> 20} MiB: {why.strerror}") from why
         left = emptied([root + path for _, path, _ in self.files.rows])
         if left > 0.02:
             self.note(f"{left:.0%} of the files' pages stayed in the page cache, charged to others")
