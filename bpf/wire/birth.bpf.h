@@ -181,7 +181,7 @@ static __always_inline enum tbg_owner tbg_owner_of(struct bpf_sock *sk, __u32 vr
 
 	sk = bpf_get_listener_sock(sk);
 	nr = sk ? bpf_sk_storage_get(&tbg_listeners, sk, NULL, 0) : NULL;
-	/* in a VRF: only those whose connections tbg_vrf_birth notes */
+	/* in a VRF, a listener counts only if tbg_vrf_birth notes its connections */
 	if (nr && vrf && !bpf_sk_storage_get(&tbg_vrf_own, sk, NULL, 0))
 		return TBG_OWNER_OTHER;
 	b = nr ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;

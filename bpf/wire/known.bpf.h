@@ -69,7 +69,7 @@ static __always_inline bool tbg_known_has(const struct tbg_known *slot, const st
 	       s->ends[2] == k->ends[2] && s->ends[3] == k->ends[3];
 }
 
-/* Returns whether the frame, whose Ethernet header this is, comes from there. */
+/* Returns whether the frame comes from there. eth: its Ethernet header. */
 static __always_inline bool tbg_known_is_from(struct __sk_buff *skb, const __u8 *eth,
 					      const struct tbg_known_from *from)
 {

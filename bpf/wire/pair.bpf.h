@@ -69,8 +69,8 @@ static __always_inline bool tbg_pair_copy(const struct tbg_pair_key *key, struct
 }
 
 /*
- * Copies the way of the segment's pair. Returns false if the kernel has not been asked lately;
- * it is then, but not for a SYN, whose sender may be forged.
+ * Copies the way of the segment's pair. Returns false if the kernel has not been asked lately.
+ * Then the daemon is asked to find out, unless the segment is a SYN: anybody can forge its sender.
  */
 static __always_inline bool tbg_pair_way(const struct tbg_knob *knob, const struct tbg_pkt *p,
 					 struct tbg_way *ret)

@@ -49,7 +49,10 @@ static bool is_there(const struct peer *p)
 
 /* --- connections that have ended ------------------------------------------ */
 
-/* An open connection whose last answer closes it. Returns whether wire has sent that. */
+/*
+ * Begins a connection, and sends a request with Connection: close on it. Returns whether wire's
+ * answer has a FIN.
+ */
 static bool closed_by_wire(struct peer *p)
 {
 	struct tbg_tcb t = {

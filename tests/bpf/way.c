@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Connections whose way the daemon asks the kernel for: what wire takes for an answer, and how
- * long a reply waits for one. Programs that look up sockets and ways, which those of the other
- * files do not. Needs root. Attaches nothing.
+ * The daemon asks the kernel for the way to a client. Tests which answers wire accepts, and how
+ * long a reply waits for one. The programs under test look up sockets and ways; those of the
+ * other files do not. Needs root. Attaches nothing.
  */
 #include "late.h"
 
@@ -50,7 +50,7 @@ static struct tbg_pair_key pair_of(const struct peer *p)
 	return ret;
 }
 
-/* A connection whose reply has been unacknowledged for long; its timer expires. */
+/* Lets the timer of a reply expire that the client has not acknowledged for a long time. */
 static bool expire(const struct peer *p, struct tbg_tcb *t)
 {
 	struct tbg_tcb_key key = { .flow = key_of(p) };

@@ -374,7 +374,7 @@ def t_floods_ask_for_little():
         ktap.note(f"{nr} clients in {took_s:.2f} s: {asked} questions, "
                   f"{limits.ticks(d) - cpu:.2f} s of the daemon")
         assert asked >= 100, "nothing was asked"
-        # a second's questions at once, then so many a second; and those that are asked again
+        # 1,000 questions at once and 1,000 a second after that; 1,024 pairs are asked for again
         assert asked <= 1000 * (took_s + 1) + 2 * 1024, (asked, took_s)
         is_wire(n, 4, n.links[0])
         is_wire(n, 4, n.links[0], own="10.94.0.1")
