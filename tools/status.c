@@ -85,6 +85,8 @@ static void status_late(const json_t *a)
 	printf("             SYNs are answered by %s: ", text_of(late, "syns"));
 	print_safe(text_of(late, "syns_why"), 0);
 	putchar('\n');
+	if (json_is_true(json_object_get(late, "tracks")))
+		puts("             conntrack learns of each connection before the kernel takes it over");
 	if (*text_of(late, "asks_why")) {
 		printf("             the kernel is asked for the route to each client (%lld times so far), and keeps its first connection: ",
 		       number_of(late, "asked"));

@@ -71,6 +71,7 @@ struct tbg_knob {
 	__u32 ways;		/* changes when tbg_ways may have changed */
 	__u32 labels;		/* mask of IPv6 flow labels; 0: none are sent */
 	__u32 asks;		/* TBG_ASKS_*: for which versions of IP tbg_pairs has the ways */
+	__u32 tracks;		/* 1: conntrack must know a connection before the kernel gets it */
 	__u16 ports_left[2];	/* first and last port of clients that rules select by */
 	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */

@@ -199,6 +199,7 @@ struct tbg_offer {
  * came from, if that is known. Returns 0 if the connection is not there.
  */
 #define TBG_PUSH_SEEK	8
+#define TBG_PUSH_IN	9	/* let the segment arrive at its interface */
 
 /* Retransmissions by the timer before the connection is reset: 50 s. */
 #define TBG_PUSH_TRIES	8

@@ -22,6 +22,7 @@
 	X(HANDED,	"segment of a connection that the kernel has taken over") \
 	X(HAND_FAIL,	"the kernel did not take a connection: listener gone or full; tried again") \
 	X(HAND_HELD,	"segment dropped: its connection was given back, and the old socket still exists") \
+	X(UNTRACKED,	"segment waits until conntrack knows its connection, and then arrives again") \
 	X(HAND_LOST,	"connection reset: the kernel makes no socket of it, or a firewall drops its segments") \
 	X(GIVEN,	"idle connection given back by the daemon") \
 	X(GIVE_LATE,	"connection not given back: a segment came meanwhile") \

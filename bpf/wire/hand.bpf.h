@@ -12,6 +12,7 @@
 #include "answer.bpf.h"
 #include "birth.bpf.h"
 #include "send.bpf.h"
+#include "track.bpf.h"
 
 /* include/net/tcp.h of 6.9 */
 struct bpf_tcp_req_attrs___wire {
@@ -30,44 +31,6 @@ struct sock___wire {
 struct sock___backlog {
 	__u32 sk_ack_backlog, sk_max_ack_backlog;
 } __attribute__((preserve_access_index));
-
-/* include/net/netfilter/nf_conntrack.h: the fields that are read here. */
-struct ip_ct_tcp_state___wire {
-	__u8 flags;
-} __attribute__((preserve_access_index));
-
-struct ip_ct_tcp___wire {
-	struct ip_ct_tcp_state___wire seen[2];
-	__u8 state;
-} __attribute__((preserve_access_index));
-
-union nf_conntrack_proto___wire {
-	struct ip_ct_tcp___wire tcp;
-} __attribute__((preserve_access_index));
-
-struct nf_conn___wire {
-	unsigned long status;
-	union nf_conntrack_proto___wire proto;
-} __attribute__((preserve_access_index));
-
-/* include/uapi/linux/netfilter/nf_conntrack_tcp.h */
-#define TBG_TRACK_ESTABLISHED	3
-#define TBG_TRACK_LIBERAL	0x08
-
-struct bpf_ct_opts___wire {
-	__s32 netns_id, error;
-	__u8 l4proto, dir, reserved[2];
-};
-
-extern struct nf_conn___wire *bpf_skb_ct_lookup(struct __sk_buff *skb,
-						struct bpf_sock_tuple *tuple, __u32 tuple__sz,
-						struct bpf_ct_opts___wire *opts,
-						__u32 opts__sz) __ksym __weak;
-extern int bpf_ct_change_timeout(struct nf_conn___wire *ct, __u32 timeout) __ksym __weak;
-extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
-
-/* 1: the kernel has these three kfuncs. Set by the daemon before loading. */
-const volatile __u32 tbg_conntrack = 0;
 
 #define TBG_NOT_YET 1000		/* not a TC action: more has to be checked */
 #define TBG_HAND_RESET 1001	/* not a TC action: the connection is to be reset */
@@ -105,57 +68,6 @@ static __always_inline void tbg_tcb_forget(const struct tbg_tcb_key *key, struct
 		tbg_crowd_leave(key);
 	if (!bpf_map_delete_elem(&tbg_tcbs, key))
 		tbg_tcb_taken(-1);
-}
-
-/*
- * Returns whether conntrack accepts any sequence number of the connection, because it
- * picked it up midstream.
- */
-static __always_inline bool tbg_track_fits(const struct nf_conn___wire *ct)
-{
-	return BPF_CORE_READ(ct, proto.tcp.state) == TBG_TRACK_ESTABLISHED &&
-	       BPF_CORE_READ(ct, proto.tcp.seen[0].flags) &
-	       BPF_CORE_READ(ct, proto.tcp.seen[1].flags) & TBG_TRACK_LIBERAL;
-}
-
-/*
- * conntrack has not seen what wire has sent. It would call a segment of a known
- * connection invalid, because of its old sequence numbers; an unknown connection it
- * picks up midstream. So this removes the entry. Returns 1 if the entry accepts any
- * number already, and stays.
- */
-static __attribute__((noinline)) int tbg_track_forget(struct __sk_buff *skb,
-						      const struct tbg_pkt *p)
-{
-	struct bpf_ct_opts___wire opts = { .netns_id = BPF_F_CURRENT_NETNS,
-					   .l4proto = IPPROTO_TCP };
-	struct bpf_sock_tuple tuple = {};
-	struct nf_conn___wire *ct;
-	int fits;
-
-	if (!tbg_conntrack)
-		return 0;
-	if (p->v6) {
-		__builtin_memcpy(tuple.ipv6.saddr, p->key.remote, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, p->key.local, 16);
-		tuple.ipv6.sport = p->key.remote_port;
-		tuple.ipv6.dport = p->key.local_port;
-		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), &opts, sizeof(opts));
-	} else {
-		tuple.ipv4.saddr = p->key.remote[3];
-		tuple.ipv4.daddr = p->key.local[3];
-		tuple.ipv4.sport = p->key.remote_port;
-		tuple.ipv4.dport = p->key.local_port;
-		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), &opts, sizeof(opts));
-	}
-	if (!ct)
-		return 0;
-	fits = tbg_track_fits(ct);
-	/* expires now: the next lookup removes it */
-	if (!fits)
-		bpf_ct_change_timeout(ct, 0);
-	bpf_ct_release(ct);
-	return fits;
 }
 
 /* Fills *a with what the kernel needs to make the socket. Under the lock. */
@@ -244,6 +156,17 @@ static __always_inline bool tbg_hand_is_last(struct tbg_tcb *f)
 	return fails >= TBG_HAND_TRIES;
 }
 
+/* The daemon has to tell conntrack first. Returns TC_ACT_SHOT, or TBG_HAND_RESET: too often. */
+static __always_inline int tbg_hand_ask(struct __sk_buff *skb, const struct tbg_pkt *p,
+					 const struct tbg_tcb_key *key, struct tbg_tcb *f)
+{
+	if (tbg_hand_is_last(f))
+		return TBG_HAND_RESET;
+	tbg_track_ask(skb, p, key, false);
+	tbg_count(TBG_WHY_UNTRACKED);
+	return TC_ACT_SHOT;
+}
+
 /* Returns whether the kernel has no reason to drop the segment. */
 static __always_inline bool tbg_hand_is_plain(struct __sk_buff *skb, const struct tbg_tcb *f,
 					      const struct tbg_pkt *p)
@@ -315,11 +238,14 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		return TBG_HAND_RESET;
 	}
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
-	if (!stays) {
-		tbg_ack_raise(skb, p, f);
-		if (tbg_track_forget(skb, p))
-			tried |= TBG_HAND_KNOWN;
+	if (!stays && tbg_track_ready(skb, p, knob->tracks)) {
+		tried |= TBG_HAND_KNOWN;
+	} else if (!stays && knob->tracks) {
+		bpf_sk_release(sk);
+		return tbg_hand_ask(skb, p, key, f);
 	}
+	if (!stays)
+		tbg_ack_raise(skb, p, f);
 	if (!stays && tp)
 		err = bpf_sk_assign_tcp_reqsk(skb, (struct sock___wire *)tp, &a, sizeof(a));
 	bpf_sk_release(sk);

@@ -427,8 +427,12 @@ int tbg_ingress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NO_FLOW);
 		return TBG_PASS;
 	}
-	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_SYN)
-		return tbg_ingress_syn(skb, s, knob, &key, f);
+	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_SYN) {
+		act = tbg_ingress_syn(skb, s, knob, &key, f);
+		if (act == TBG_PASS && knob->tracks)
+			tbg_track_syn(skb, p, &key);
+		return act;
+	}
 	act = tbg_ingress_control(skb, s, knob, &key, f);
 	if (act != TBG_NOT_YET)
 		return act;

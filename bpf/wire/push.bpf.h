@@ -145,6 +145,10 @@ static __always_inline int tbg_push_do(struct __sk_buff *skb, struct tbg_scratch
 	struct tbg_tcb *f;
 	int act = TC_ACT_SHOT;
 
+	if (what == TBG_PUSH_IN) {
+		tbg_send_clone(skb, BPF_F_INGRESS);
+		return 1;
+	}
 	if (tbg_pkt_parse(skb, &s->pkt, true) != TBG_PKT_TCP)
 		return 0;
 	s->pkt.odd = 0;

@@ -116,13 +116,14 @@ static json_t *late_json(const struct tbg_server *s)
 
 	if (!s->wire || !tbg_wire_owns(s->wire) || tbg_maps_stats(s->maps, &st))
 		return json_null();
-	return json_pack("{s:s?, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:I}",
+	return json_pack("{s:s?, s:I, s:I, s:I, s:I, s:s, s:s, s:b, s:s, s:I}",
 			 "vrfs_why", tbg_vrfs_why(tbg_wire_vrfs(s->wire)),
 			 "births", (json_int_t)st.births,
 			 "handed", (json_int_t)st.handed, "given", (json_int_t)st.given,
 			 "refused", (json_int_t)tbg_wire_births(s->wire)->refused,
 			 "syns", tbg_births_text(tbg_wire_births(s->wire)),
 			 "syns_why", tbg_wire_births(s->wire)->why,
+			 "tracks", tbg_wire_births(s->wire)->tracks,
 			 "asks_why", tbg_wire_routes(s->wire)->asks_why,
 			 "asked", (json_int_t)tbg_wire_routes(s->wire)->pairs.seq);
 }

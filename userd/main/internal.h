@@ -39,6 +39,8 @@ int tbg_listeners_give(struct tbg_server *s, struct tbg_wire *wire, struct tbg_s
 /* Starts the kernel tiers; an error only turns a tier off. */
 void tbg_tiers_wire_open(struct start *t);
 void tbg_tiers_sock_open(struct tbg_server *s);
+/* Lets the control thread's loop wait for what concerns wire. 0 or negative errno. */
+int tbg_tiers_follow(struct tbg_server *s);
 /* Removes programs of killed daemons as soon as their connections are over. */
 void tbg_tiers_sweep(struct start *t);
 /*

@@ -203,11 +203,6 @@ static void on_clock(void *arg, uint64_t now_ns)
 		tbg_wire_beat(s->wire, now_ns);
 }
 
-static void on_wire_news(void *wire, uint32_t events)
-{
-	tbg_wire_news(wire, tbg_mono_ns());
-}
-
 static void on_second(void *arg, uint64_t now_ns)
 {
 	struct start *t = arg;
@@ -316,14 +311,9 @@ static int signals_block(struct start *t)
 static int loop_fill(struct start *t)
 {
 	struct tbg_server *s = &t->s;
-	int fds[TBG_WIRE_NEWS_NR], err;
+	int err = tbg_loop_add(s->loop, t->signal_fd, EPOLLIN, on_signal, t);
 
-	err = tbg_loop_add(s->loop, t->signal_fd, EPOLLIN, on_signal, t);
-	if (s->wire)
-		tbg_wire_news_fds(s->wire, fds);
-	for (int i = 0; i < TBG_WIRE_NEWS_NR && s->wire && !err; i++)
-		if (fds[i] >= 0)
-			err = tbg_loop_add(s->loop, fds[i], EPOLLIN, on_wire_news, s->wire);
+	err = err ?: tbg_tiers_follow(s);
 	err = err ?: tbg_loop_every(s->loop, 100, on_clock, s);
 	err = err ?: tbg_loop_every(s->loop, 1000, on_second, t) ?: tbg_clients_follow(s);
 	return err ?: tbg_loop_while(s->loop, 20, has_step, on_step, t);

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "tiers/attach.h"
@@ -113,6 +114,32 @@ void tbg_tiers_sock_open(struct tbg_server *s)
 		tbg_warn("toboggand: sock is off: %s", s->sock_off);
 	else if (!s->maps)
 		s->maps = tbg_sock_maps(s->sock);
+}
+
+static void on_wire_news(void *wire, uint32_t events)
+{
+	tbg_wire_news(wire, tbg_mono_ns());
+}
+
+static void on_untracked(void *track, uint32_t events)
+{
+	tbg_track_admit(track);
+}
+
+int tbg_tiers_follow(struct tbg_server *s)
+{
+	struct tbg_track *track = s->wire ? tbg_wire_track(s->wire) : NULL;
+	int fds[TBG_WIRE_NEWS_NR], err = 0;
+
+	if (!s->wire)
+		return 0;
+	tbg_wire_news_fds(s->wire, fds);
+	for (int i = 0; i < TBG_WIRE_NEWS_NR && !err; i++)
+		if (fds[i] >= 0)
+			err = tbg_loop_add(s->loop, fds[i], EPOLLIN, on_wire_news, s->wire);
+	if (!err && tbg_track_fd(track) >= 0)
+		err = tbg_loop_add(s->loop, tbg_track_fd(track), EPOLLIN, on_untracked, track);
+	return err;
 }
 
 void tbg_tiers_sweep(struct start *t)

@@ -23,9 +23,14 @@
 #include "os/cgroup.h"
 #include "tiers/netlink.h"
 #include "tiers/routes.h"
+#include "tiers/track.h"
 #include "os/sysctl.h"
 
-#define REFUSED_MAX 3		/* hand-overs that fail in a row */
+/*
+ * Hand-overs that fail in a row, until the daemon adds each connection to conntrack before
+ * the kernel gets it; after as many more, the kernel keeps all connections.
+ */
+#define REFUSED_MAX 3
 
 static const char *const table_files[2] = {
 	"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names",
@@ -89,16 +94,10 @@ static void chains_begin(void *arg)
 	c->filter = c->b->nats = c->b->reroutes = false;
 }
 
-/*
- * NAT at input compares the port of a packet with that of its request socket, and drops
- * the latter if they differ (nf_nat_ipv4_local_in). bpf_sk_assign_tcp_reqsk() leaves this
- * port uninitialized: no socket is made, and the client is reset.
- */
+/* A hand-over beside it takes help: see bpf/wire/track.bpf.h. */
 static void nat_found(struct tbg_births *b, const char *whose, const char *name)
 {
-	snprintf(b->why, sizeof(b->why),
-		 "%s has NAT (table %.40s), which loses sockets that are made late; with --late-sockets off wire answers",
-		 whose, name);
+	snprintf(b->why, sizeof(b->why), "%s has NAT: table %.40s", whose, name);
 	b->nats = true;
 }
 
@@ -211,18 +210,34 @@ static bool tables_filter(struct tbg_births *b, int i)
 	return n;
 }
 
-/* With a filter: whether conntrack accepts a connection whose beginning it has not seen. */
+/*
+ * With a filter: whether conntrack accepts a connection whose beginning it has not seen, or the
+ * daemon has to tell it of each.
+ */
 static void conntrack_ask(struct tbg_births *b)
 {
 	/* negative: there is no conntrack */
 	int loose = tbg_sysctl("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", -1);
+	int err = 0;
 
-	if (loose < 0 || (loose && b->forgets))
+	if (loose < 0 && !b->nats)
+		return;
+	b->tracks = b->nats || !loose || b->row >= REFUSED_MAX;
+	if (b->tracks && !b->takes) {
+		err = tbg_track_try();
+		b->takes = !err;
+	}
+	if (b->forgets && !err)
 		return;
 	b->mode = TBG_BIRTHS_NONE;
-	snprintf(b->why, sizeof(b->why), "%s", loose ?
-		 "conntrack came after the start, or its entries cannot be removed by BPF; start again" :
-		 "conntrack takes up no connection in its middle (nf_conntrack_tcp_loose is 0)");
+	b->tracks = false;
+	if (!b->forgets)
+		strcpy(b->why, "conntrack came after the start, or its entries cannot be removed by BPF; start again");
+	else
+		snprintf(b->why, sizeof(b->why), "%s, and conntrack takes no entries of the daemon: %s",
+			 b->nats ? "netfilter has NAT" :
+			 "netfilter drops segments of connections that conntrack has not seen begin",
+			 strerror(-err));
 }
 
 /*
@@ -285,13 +300,11 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 	bool filters;
 
 	b->why[0] = 0;
-	b->nats = b->reroutes = false;
+	b->nats = b->reroutes = b->tracks = false;
 	filters = nft_filters(b);
 	for (int i = 0; i < 2; i++)
 		filters |= tables_filter(b, i);
-	if (b->nats)
-		b->mode = TBG_BIRTHS_NONE;
-	else if (b->wanted != TBG_WANTED_AUTO) {
+	if (b->wanted != TBG_WANTED_AUTO) {
 		b->mode = b->wanted == TBG_WANTED_WIRE ? TBG_BIRTHS_WIRE : TBG_BIRTHS_KERNEL;
 		strcpy(b->why, "set by --births");
 	} else {
@@ -300,11 +313,11 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 			strcpy(b->why, "netfilter has no chain that could refuse a client");
 	}
 	b->filters = filters;
-	if (filters && !b->nats)
+	if (filters)
 		conntrack_ask(b);
 	routes_ask(b, routes);
 	marks_ask(b, routes);
-	if (b->row >= REFUSED_MAX) {
+	if (b->row >= 2 * REFUSED_MAX) {
 		b->mode = TBG_BIRTHS_NONE;
 		strcpy(b->why, "the firewall drops resets, or segments of connections that conntrack has not seen begin");
 	}
@@ -314,8 +327,7 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well)
 {
 	b->refused += nr;
-	if (b->row < REFUSED_MAX)
-		b->row = well ? 0 : b->row + nr;
+	b->row = well && b->row < REFUSED_MAX ? 0 : b->row + nr;
 }
 
 void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets,

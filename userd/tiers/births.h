@@ -41,6 +41,8 @@ struct tbg_births {
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
 	bool filters;		/* netfilter has a chain that could refuse a client */
 	bool nats;		/* or one that translates addresses */
+	bool tracks;		/* connections are added to conntrack before the kernel gets them */
+	bool takes;		/* and is known to take that */
 	bool reroutes;		/* or may have one that sets marks or TOS of answers */
 	unsigned int refused;	/* hand-overs whose segment netfilter dropped: all, */
 	unsigned int row;	/* and those in a row, without a successful one between */
@@ -73,8 +75,8 @@ bool tbg_births_moved(const struct tbg_births *b);
 /*
  * Reports the number of hand-overs that failed because netfilter drops segments of
  * connections whose beginning it has not seen; well: one has succeeded since the last
- * call. After a few failures in a row, connections are the kernel's until nftables
- * changes.
+ * call. After a few failures in a row, connections are added to conntrack first; after a few
+ * more, they are the kernel's; until nftables changes.
  */
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
 

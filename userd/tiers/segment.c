@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Makes segments of a client, see segment.h. Checksums are zero: they are not
- * verified.
+ * Makes segments of a client, see segment.h.
  */
 #include "tiers/segment.h"
 
@@ -38,6 +37,7 @@ void tbg_segment_make(struct tbg_segment *f, const struct tbg_tcb_key *key,
 		frame_add(f, &t->vlan, 2);
 	}
 	frame_add(f, &proto, 2);
+	f->l3 = f->len;
 	if (v6) {
 		struct ip6_hdr ip = { .ip6_flow = htonl(6u << 28), .ip6_plen = htons(tcp_len + len),
 				      .ip6_nxt = IPPROTO_TCP, .ip6_hlim = 64 };
@@ -54,9 +54,42 @@ void tbg_segment_make(struct tbg_segment *f, const struct tbg_tcb_key *key,
 
 		frame_add(f, &ip, sizeof(ip));
 	}
+	f->l4 = f->len;
 	frame_add(f, &tcp, sizeof(tcp));
 	if (ts)
 		frame_add(f, opt, sizeof(opt));
 	if (len)
 		frame_add(f, b, len);
+}
+
+/* Adds up 16-bit words, the last one padded (RFC 1071), for sum_fold(). */
+static uint32_t sum_of(const uint8_t *at, size_t len, uint32_t sum)
+{
+	for (size_t i = 0; i < len; i++)
+		sum += i & 1 ? at[i] : (uint32_t)at[i] << 8;
+	return sum;
+}
+
+static uint16_t sum_fold(uint32_t sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return htons(~(sum + (sum >> 16)));
+}
+
+void tbg_segment_seal(struct tbg_segment *f, uint8_t flags, uint16_t window)
+{
+	uint8_t *ip = f->b + f->l3, *tcp = f->b + f->l4;
+	bool v6 = ip[0] >> 4 == 6;
+	size_t len = f->len - f->l4, addresses = v6 ? 32 : 8;
+	uint16_t sum, field = htons(window);
+
+	tcp[13] = flags;
+	memcpy(tcp + 14, &field, 2);
+	/* the header's field is still zero; the pseudo-header has the addresses */
+	sum = sum_fold(sum_of(tcp, len, sum_of(tcp - addresses, addresses, IPPROTO_TCP + len)));
+	memcpy(tcp + 16, &sum, 2);
+	if (v6)
+		return;
+	sum = sum_fold(sum_of(ip, sizeof(struct iphdr), 0));
+	memcpy(ip + 10, &sum, 2);
 }

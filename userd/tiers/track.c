@@ -3,6 +3,9 @@
  * Adds connections to conntrack's table by ctnetlink: established, and liberal about
  * sequence numbers, as conntrack itself picks connections up. Only for connections whose
  * beginning the firewall has accepted. Never blocks: a message and its answer, at once.
+ *
+ * As if this host had begun the connection: NAT does not compare the client's port with that of a
+ * late socket then, see bpf/wire/track.bpf.h.
  */
 #include "tiers/track.h"
 
@@ -15,9 +18,17 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#include "tiers/address.h"
-#include "tiers/netlink.h"
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 
+#include "os/privilege.h"
+#include "tiers/address.h"
+#include "tiers/births.h"
+#include "tiers/netlink.h"
+#include "tiers/segment.h"
+
+#define STUCK_MAX 64		/* connections at a time that have no socket */
+#define ASKED_MAX 256		/* segments at a time */
 #define KEPT_S 300		/* timeout until its first segment, which sets conntrack's own */
 
 /* One direction: from these addresses and ports, in network order, to those. */
@@ -39,9 +50,21 @@ static void tuple_put(struct nlmsghdr *h, uint16_t type, const __u32 from[4], ui
 	mnl_attr_nest_end(h, tuple);
 }
 
-/* Begins a request about a connection in buf. */
+/* Adds the tuple of the direction to the client, or of the one from it. */
+static void direction_put(struct nlmsghdr *h, uint16_t type, const struct tbg_flow_key *flow,
+			  bool outward)
+{
+	if (outward)
+		tuple_put(h, type, flow->local, flow->local_port, flow->remote,
+			  flow->remote_port);
+	else
+		tuple_put(h, type, flow->remote, flow->remote_port, flow->local,
+			  flow->local_port);
+}
+
+/* Begins a request about a connection in buf. outward: this host has begun it. */
 static struct nlmsghdr *begin(char *buf, uint16_t what, uint16_t flags,
-			      const struct tbg_flow_key *flow)
+			      const struct tbg_flow_key *flow, bool outward)
 {
 	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
 	struct nfgenmsg *g;
@@ -51,8 +74,7 @@ static struct nlmsghdr *begin(char *buf, uint16_t what, uint16_t flags,
 	g = mnl_nlmsg_put_extra_header(h, sizeof(*g));
 	g->nfgen_family = tbg_is_v4(flow->remote) ? AF_INET : AF_INET6;
 	g->version = NFNETLINK_V0;
-	tuple_put(h, CTA_TUPLE_ORIG, flow->remote, flow->remote_port, flow->local,
-		  flow->local_port);
+	direction_put(h, CTA_TUPLE_ORIG, flow, outward);
 	return h;
 }
 
@@ -86,30 +108,158 @@ static int answer_of(struct mnl_socket *nl, const struct nlmsghdr *h)
 	return mnl_cb_run(buf, len, 0, mnl_socket_get_portid(nl), NULL, NULL) < 0 ? -errno : 0;
 }
 
-int tbg_track_establish(const struct tbg_flow_key *flow)
+static int add(struct mnl_socket *nl, const struct tbg_flow_key *flow, bool outward)
 {
 	char buf[512] __attribute__((aligned(8)));
-	struct mnl_socket *nl = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
-	struct nlmsghdr *h;
+	struct nlmsghdr *h = begin(buf, IPCTNL_MSG_CT_NEW, NLM_F_CREATE | NLM_F_EXCL, flow,
+				   outward);
+
+	direction_put(h, CTA_TUPLE_REPLY, flow, !outward);
+	mnl_attr_put_u32(h, CTA_STATUS, htonl(IPS_SEEN_REPLY | IPS_ASSURED | IPS_CONFIRMED));
+	mnl_attr_put_u32(h, CTA_TIMEOUT, htonl(KEPT_S));
+	state_put(h);
+	return answer_of(nl, h);
+}
+
+static int remove_any(struct mnl_socket *nl, const struct tbg_flow_key *flow)
+{
+	char buf[512] __attribute__((aligned(8)));
+
+	return answer_of(nl, begin(buf, IPCTNL_MSG_CT_DELETE, 0, flow, true));
+}
+
+/* In place of an entry that conntrack may have. */
+static int establish(struct mnl_socket *nl, const struct tbg_flow_key *flow, bool outward)
+{
+	int err = add(nl, flow, outward);
+
+	if (err != -EEXIST)
+		return err;
+	err = remove_any(nl, flow);
+	return err && err != -ENOENT ? err : add(nl, flow, outward);
+}
+
+/* 0 or negative errno. */
+static int nl_open(struct mnl_socket **ret)
+{
+	int err = 0;
+
+	*ret = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
+	if (!*ret)
+		return -errno;
+	if (mnl_socket_bind(*ret, 0, MNL_SOCKET_AUTOPID)) {
+		err = -errno;
+		mnl_socket_close(*ret);
+		*ret = NULL;
+	}
+	return err;
+}
+
+int tbg_track_try(void)
+{
+	/* of addresses for documentation (RFC 5737) */
+	struct tbg_flow_key nobody = { .local_port = htons(9), .remote_port = htons(9) };
+	struct mnl_socket *nl;
 	int err;
 
-	if (!nl)
-		return -errno;
-	err = mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) ? -errno : 0;
-	if (!err) {
-		err = answer_of(nl, begin(buf, IPCTNL_MSG_CT_DELETE, 0, flow));
-		err = err == -ENOENT ? 0 : err;
-	}
-	if (!err) {
-		h = begin(buf, IPCTNL_MSG_CT_NEW, NLM_F_CREATE | NLM_F_EXCL, flow);
-		tuple_put(h, CTA_TUPLE_REPLY, flow->local, flow->local_port, flow->remote,
-			  flow->remote_port);
-		mnl_attr_put_u32(h, CTA_STATUS, htonl(IPS_SEEN_REPLY | IPS_ASSURED |
-						      IPS_CONFIRMED));
-		mnl_attr_put_u32(h, CTA_TIMEOUT, htonl(KEPT_S));
-		state_put(h);
-		err = answer_of(nl, h);
-	}
+	nobody.local[2] = nobody.remote[2] = htonl(0xffff);
+	nobody.local[3] = htonl(0xc0000201);
+	nobody.remote[3] = htonl(0xc0000202);
+	err = nl_open(&nl);
+	if (err)
+		return err;
+	err = establish(nl, &nobody, true);
+	if (!err)
+		remove_any(nl, &nobody);
 	mnl_socket_close(nl);
 	return err;
+}
+
+/* Lets the segment arrive again, as if the client had sent it. */
+static void put_in(const struct tbg_track *t, const struct tbg_untracked *u)
+{
+	struct tbg_tcb tcb = {
+		.rcv_nxt = u->seq, .acked = u->ack, .tsrecent = u->tsval, .tsval = u->tsecr,
+		.flags = u->flags, .vlan = u->vlan,
+	};
+	struct __sk_buff ctx = { .ifindex = u->ifindex, .cb = { TBG_PUSH_IN } };
+	struct tbg_segment f;
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = f.b, .ctx_in = &ctx,
+		    .ctx_size_in = sizeof(ctx), .repeat = 1);
+
+	memcpy(tcb.own, u->mac, sizeof(tcb.own));
+	memcpy(tcb.mac, u->mac + 3, sizeof(tcb.mac));
+	tbg_segment_make(&f, &u->key, &tcb, u->b, u->len);
+	tbg_segment_seal(&f, u->tcp_flags, u->window);
+	opts.data_size_in = f.len;
+	/* on error, its interface has gone */
+	bpf_prog_test_run_opts(t->tcbs->push_fd, &opts);
+}
+
+static int on_untracked(void *arg, void *data, size_t len)
+{
+	const struct tbg_untracked *u = data;
+	struct tbg_track *t = arg;
+
+	if (establish(t->nl, &u->key.flow, !u->turns))
+		t->failed_nr++;
+	else if (!u->turns)
+		put_in(t, u);
+	/* the sample is consumed nevertheless; the descriptor remains readable */
+	return ++t->read_nr >= ASKED_MAX ? -EAGAIN : 0;
+}
+
+void tbg_track_admit(struct tbg_track *t)
+{
+	t->read_nr = t->failed_nr = 0;
+	tbg_privilege_raise();
+	ring_buffer__consume(t->ring);
+	tbg_privilege_lower();
+	if (t->failed_nr)
+		tbg_births_refused(t->births, t->failed_nr, false);
+}
+
+unsigned int tbg_track_stuck(struct tbg_track *t)
+{
+	struct tbg_tcb_key keys[STUCK_MAX];
+	unsigned int nr = t->nl ? tbg_tcbs_stuck(t->tcbs, keys, STUCK_MAX) : 0;
+
+	if (!nr)
+		return 0;
+	tbg_privilege_raise();
+	for (unsigned int i = 0; i < nr; i++)
+		establish(t->nl, &keys[i].flow, true);	/* on error it is reset after a while */
+	tbg_privilege_lower();
+	return nr;
+}
+
+int tbg_track_open(struct tbg_track *t, const struct tbg_tcbs *tcbs, struct tbg_births *births,
+		   int ring_fd)
+{
+	int err;
+
+	*t = (struct tbg_track){ .tcbs = tcbs, .births = births };
+	err = nl_open(&t->nl);
+	/* a kernel without netfilter has no conntrack */
+	if (err)
+		return err == -EPROTONOSUPPORT ? 0 : err;
+	t->ring = ring_buffer__new(ring_fd, on_untracked, t, NULL);
+	if (t->ring)
+		return 0;
+	err = -errno;
+	tbg_track_close(t);
+	return err;
+}
+
+void tbg_track_close(struct tbg_track *t)
+{
+	ring_buffer__free(t->ring);
+	if (t->nl)
+		mnl_socket_close(t->nl);
+	*t = (struct tbg_track){ 0 };
+}
+
+int tbg_track_fd(const struct tbg_track *t)
+{
+	return t->ring ? ring_buffer__epoll_fd(t->ring) : -1;
 }

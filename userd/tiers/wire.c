@@ -38,15 +38,12 @@
 #include "tiers/xdp.h"
 #include "os/privilege.h"
 #include "os/message.h"
-#include "tiers/tcb.h"
-#include "tiers/track.h"
 #include "tiers/vrfs.h"
 
 TBG_DIRECT_OPEN(translate)
 
 #define LOAD_LOG_LEN 96	/* short, so that the advice after it fits */
 #define LOOK_GAP_NS (100 * 1000000ull)	/* at least, between readings of changed rules */
-#define STUCK_MAX 64	/* connections added to conntrack at a time */
 
 struct tbg_wire {
 	struct tbg_wire_bpf *own;	/* with late sockets; or NULL: */
@@ -67,6 +64,7 @@ struct tbg_wire {
 	struct tbg_routes routes;
 	uid_t owner;			/* user that the daemon runs as */
 	struct tbg_vrfs vrfs;
+	struct tbg_track track;
 	bool rules_wait;		/* netfilter's rules have changed since they were read: */
 	uint64_t looked_ns;		/* then */
 	atomic_bool handed_well;	/* a hand-over has succeeded since the last check */
@@ -302,7 +300,10 @@ static int set_own(struct tbg_wire *w)
 	routes_set(w);
 	tbg_births_look(&w->births, &w->routes);	/* there may be too many VRFs */
 	knob->births = w->births.mode;
-	return draw(knob->cookie, sizeof(knob->cookie));
+	knob->tracks = w->births.tracks;
+	return draw(knob->cookie, sizeof(knob->cookie)) ?:
+	       tbg_track_open(&w->track, &w->tcbs, &w->births,
+			      bpf_map__fd(w->own->maps.tbg_untracked));
 }
 
 int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool late_sockets,
@@ -506,6 +507,7 @@ void tbg_wire_close(struct tbg_wire *w)
 	tbg_births_close(&w->births);
 	tbg_routes_close(&w->routes);
 	tbg_vrfs_close(&w->vrfs);
+	tbg_track_close(&w->track);
 	tbg_guard_close(&w->guard);
 	tbg_xdp_close(w->on.xdp);
 	if (w->flows_open && w->own)
@@ -536,6 +538,7 @@ static void births_look(struct tbg_wire *w, uint64_t now_ns)
 	if (w->routes.asks && !asked)
 		tbg_notice("toboggand: wire: the kernel is asked for the route to each client: %s",
 			   w->routes.asks_why);
+	w->maps.knob->tracks = w->births.tracks;
 	if (!other)
 		return;
 	__atomic_store_n(&w->maps.knob->births, w->births.mode, __ATOMIC_RELAXED);
@@ -543,23 +546,20 @@ static void births_look(struct tbg_wire *w, uint64_t now_ns)
 		   w->births.why);
 }
 
-/*
- * Connections whose beginning the firewall has accepted, but whose segments it drops
- * after the hand-over: adds them to conntrack before the client retransmits.
- */
+/* Connections whose beginning the firewall has accepted, but whose segments it drops. */
 static void stuck_help(struct tbg_wire *w, uint64_t now_ns)
 {
-	struct tbg_tcb_key keys[STUCK_MAX];
-	unsigned int nr = tbg_tcbs_stuck(&w->tcbs, keys, STUCK_MAX);
+	unsigned int nr = tbg_track_stuck(&w->track);
 
 	if (!nr)
 		return;
-	tbg_privilege_raise();
-	for (unsigned int i = 0; i < nr; i++)
-		tbg_track_establish(&keys[i].flow);	/* on error it is reset after a while */
-	tbg_privilege_lower();
 	tbg_births_refused(&w->births, nr, atomic_exchange(&w->handed_well, false));
 	births_look(w, now_ns);
+}
+
+struct tbg_track *tbg_wire_track(struct tbg_wire *w)
+{
+	return &w->track;
 }
 
 void tbg_wire_tick(struct tbg_wire *w, uint64_t now_ns)

@@ -17,6 +17,7 @@
 #include "tiers/maps.h"
 #include "tiers/routes.h"
 #include "tiers/tcb.h"
+#include "tiers/track.h"
 #include "tiers/unfollowed.h"
 
 struct bpf_object;
@@ -146,6 +147,9 @@ void tbg_wire_beat(struct tbg_wire *w, uint64_t now_ns);
 void tbg_wire_news_fds(const struct tbg_wire *w, int ret[TBG_WIRE_NEWS_NR]);
 void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns);
 bool tbg_wire_waits(const struct tbg_wire *w);
+
+/* What tells conntrack of connections; the control thread calls tbg_track_admit(). */
+struct tbg_track *tbg_wire_track(struct tbg_wire *w);
 
 /*
  * "", or a sentence: wire is attached but follows no connection, and the likely

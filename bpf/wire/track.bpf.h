@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What conntrack knows of wire's connections: nothing of what wire has sent. An entry with old
+ * sequence numbers is removed before the kernel gets a segment, and conntrack picks the
+ * connection up in its middle.
+ *
+ * Two kinds of rules do not let it do that: nf_conntrack_tcp_loose=0; and NAT, which drops the
+ * late socket of a segment in the direction of the connection's first one, because it compares
+ * the client's port with that of the socket, which has none yet (nf_nat_ipv4_local_in). There
+ * (tbg_knob.tracks) the daemon adds an entry first, as if this host had begun the connection, and
+ * lets the segment arrive again.
+ */
+#ifndef TBG_WIRE_TRACK_BPF_H
+#define TBG_WIRE_TRACK_BPF_H
+
+#include "../abi/untracked.h"
+#include "socket.bpf.h"
+#include "tcb.bpf.h"
+#include "vrf.bpf.h"
+
+/* include/net/netfilter/nf_conntrack.h: the fields that are read here. */
+struct ip_ct_tcp_state___wire {
+	__u8 flags;
+} __attribute__((preserve_access_index));
+
+struct ip_ct_tcp___wire {
+	struct ip_ct_tcp_state___wire seen[2];
+	__u8 state;
+} __attribute__((preserve_access_index));
+
+union nf_conntrack_proto___wire {
+	struct ip_ct_tcp___wire tcp;
+} __attribute__((preserve_access_index));
+
+struct nf_conn___wire {
+	unsigned long status;
+	union nf_conntrack_proto___wire proto;
+} __attribute__((preserve_access_index));
+
+/* include/uapi/linux/netfilter/nf_conntrack_tcp.h */
+#define TBG_TRACK_ESTABLISHED	3
+#define TBG_TRACK_LIBERAL	0x08
+
+struct bpf_ct_opts___wire {
+	__s32 netns_id, error;
+	__u8 l4proto, dir, reserved[2];
+};
+
+extern struct nf_conn___wire *bpf_skb_ct_lookup(struct __sk_buff *skb,
+						struct bpf_sock_tuple *tuple, __u32 tuple__sz,
+						struct bpf_ct_opts___wire *opts,
+						__u32 opts__sz) __ksym __weak;
+extern int bpf_ct_change_timeout(struct nf_conn___wire *ct, __u32 timeout) __ksym __weak;
+extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
+
+/* 1: the kernel has these three kfuncs. Set by the daemon before loading. */
+const volatile __u32 tbg_conntrack = 0;
+
+/* Segments for the daemon, see abi/untracked.h. Full: the client sends it again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 19);
+} tbg_untracked SEC(".maps");
+
+/*
+ * Returns conntrack's entry of the segment's connection, or NULL. *replies: 1 if the segment goes
+ * in the direction of replies there.
+ */
+static __always_inline struct nf_conn___wire *tbg_track_find(struct __sk_buff *skb,
+							     const struct tbg_pkt *p,
+							     __u8 *replies)
+{
+	struct bpf_ct_opts___wire opts = { .netns_id = BPF_F_CURRENT_NETNS,
+					   .l4proto = IPPROTO_TCP };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn___wire *ct;
+
+	if (p->v6) {
+		__builtin_memcpy(tuple.ipv6.saddr, p->key.remote, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, p->key.local, 16);
+		tuple.ipv6.sport = p->key.remote_port;
+		tuple.ipv6.dport = p->key.local_port;
+		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), &opts, sizeof(opts));
+	} else {
+		tuple.ipv4.saddr = p->key.remote[3];
+		tuple.ipv4.daddr = p->key.local[3];
+		tuple.ipv4.sport = p->key.remote_port;
+		tuple.ipv4.dport = p->key.local_port;
+		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), &opts, sizeof(opts));
+	}
+	*replies = opts.dir;
+	return ct;
+}
+
+/*
+ * Returns whether conntrack accepts any sequence number of the connection, because it
+ * picked it up midstream.
+ */
+static __always_inline bool tbg_track_fits(const struct nf_conn___wire *ct)
+{
+	return BPF_CORE_READ(ct, proto.tcp.state) == TBG_TRACK_ESTABLISHED &&
+	       BPF_CORE_READ(ct, proto.tcp.seen[0].flags) &
+	       BPF_CORE_READ(ct, proto.tcp.seen[1].flags) & TBG_TRACK_LIBERAL;
+}
+
+/*
+ * Prepares conntrack for the segment. Returns 1 if it has an entry with which the kernel gets
+ * the late socket, else 0 and it has none. reverse: see above.
+ */
+static __attribute__((noinline)) int tbg_track_ready(struct __sk_buff *skb,
+						     const struct tbg_pkt *p, bool reverse)
+{
+	struct nf_conn___wire *ct;
+	__u8 replies;
+	int fits;
+
+	if (!tbg_conntrack || !p)
+		return 0;
+	ct = tbg_track_find(skb, p, &replies);
+	if (!ct)
+		return 0;
+	fits = tbg_track_fits(ct) && (replies || !reverse);
+	/* expires now: the next lookup removes it */
+	if (!fits)
+		bpf_ct_change_timeout(ct, 0);
+	bpf_ct_release(ct);
+	return fits;
+}
+
+/*
+ * Gives the daemon the segment, of which the kernel gets nothing now; turns: see abi/untracked.h.
+ * Not inlined: the verifier checks it once.
+ */
+static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
+						    const struct tbg_pkt *p,
+						    const struct tbg_tcb_key *key, bool turns)
+{
+	struct tbg_untracked *to;
+	__u64 len;
+
+	if (!p || !key)
+		return 0;
+	to = bpf_ringbuf_reserve(&tbg_untracked, sizeof(*to), 0);
+	if (!to)
+		return 0;
+	to->key = *key;
+	to->turns = turns;
+	to->ifindex = skb->ifindex;
+	to->seq = p->seq;
+	to->ack = p->ack;
+	to->tsval = p->tsval;
+	to->tsecr = p->tsecr;
+	to->vlan = bpf_htons(tbg_vlans(skb, p));
+	to->window = p->window;
+	to->flags = (p->timed ? TBG_FLOW_TS : 0) | (p->v6 ? TBG_FLOW_V6 : 0);
+	to->tcp_flags = p->tcp_flags;
+	len = turns ? 0 : p->payload_len;
+	if (len > TBG_UNTRACKED_MAX) {
+		len = TBG_UNTRACKED_MAX;
+		to->tcp_flags &= ~TBG_TCP_FIN;	/* the client sends the rest again */
+	}
+	to->len = len;
+	if (bpf_skb_load_bytes(skb, 0, to->mac, sizeof(to->mac)))
+		goto no;
+	if (len) {
+		TBG_BOUND(len, TBG_UNTRACKED_MAX, goto no);
+		if (bpf_skb_load_bytes(skb, p->payload, to->b, len))
+			goto no;
+	}
+	bpf_ringbuf_submit(to, 0);
+	return 0;
+no:
+	bpf_ringbuf_discard(to, 0);
+	return 0;
+}
+
+/*
+ * A SYN that passes up. Where conntrack has an entry of ours by these addresses and ports, it
+ * would be invalid: as if the side that was called called back. The entry of a connection that
+ * has ended is removed; that of another one is to be turned round before the SYN comes again.
+ */
+static __attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb,
+						   const struct tbg_pkt *p,
+						   const struct tbg_tcb_key *key)
+{
+	struct nf_conn___wire *ct;
+	struct bpf_sock *sk;
+	__u32 state = 0;
+	bool lives;
+	__u8 replies;
+
+	if (!tbg_conntrack || !p || !key)
+		return 0;
+	ct = tbg_track_find(skb, p, &replies);
+	if (!ct)
+		return 0;
+	if (!replies) {
+		bpf_ct_release(ct);
+		return 0;
+	}
+	sk = tbg_socket_get(skb, p, &state);
+	if (sk)
+		bpf_sk_release(sk);
+	lives = sk && state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT;
+	if (!lives)
+		bpf_ct_change_timeout(ct, 0);
+	bpf_ct_release(ct);
+	if (lives)
+		tbg_track_ask(skb, p, key, true);
+	return 0;
+}
+
+#endif
