@@ -12,7 +12,7 @@
 
 struct tbg_untracked {
 	struct tbg_tcb_key key;
-	__u32 turns;		/* 1: no segment; the client is to be the side that began */
+	__u32 turns;		/* 1: the client is to be the side that began */
 	__u32 ifindex;
 	__u32 seq, ack;
 	__u32 tsval, tsecr;	/* if flags has TBG_FLOW_TS */
@@ -21,7 +21,7 @@ struct tbg_untracked {
 	__u16 window;		/* raw field, host order */
 	__u16 len;
 	__u8 flags;		/* TBG_FLOW_TS, TBG_FLOW_V6 */
-	__u8 tcp_flags;
+	__u8 tcp_flags;		/* 0: the segment is not to arrive again */
 	__u8 b[TBG_UNTRACKED_MAX];
 };
 

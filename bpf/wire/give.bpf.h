@@ -11,6 +11,7 @@
 
 #include "ask.bpf.h"
 #include "birth.bpf.h"
+#include "track.bpf.h"
 #include "way.bpf.h"
 
 /* The fields of struct tcp_sock that are read here. */
@@ -141,6 +142,8 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 		f->tried |= TBG_TCB_COUNTED;
 		bpf_spin_unlock(&f->lock);
 	}
+	if (knob->births == TBG_BIRTHS_KERNEL)
+		tbg_track_rest(skb, p);
 	tbg_stat(given);
 	tbg_hit_note(s, knob);
 	return 1;

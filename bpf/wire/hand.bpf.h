@@ -190,7 +190,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
 	__u32 now_ms = tbg_now_ms(), state;
-	bool held, first, stays;
+	bool held, first, stays, asks;
 	__u8 tried = tbg_hand_is_plain(skb, f, p) ? TBG_HAND_PLAIN : 0;
 	int err = -1;
 
@@ -238,9 +238,10 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		return TBG_HAND_RESET;
 	}
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
-	if (!stays && tbg_track_ready(skb, p, knob->tracks)) {
+	asks = knob->tracks & TBG_TRACKS_FIRST;
+	if (!stays && tbg_track_ready(skb, p, asks)) {
 		tried |= TBG_HAND_KNOWN;
-	} else if (!stays && knob->tracks) {
+	} else if (!stays && asks) {
 		bpf_sk_release(sk);
 		return tbg_hand_ask(skb, p, key, f);
 	}

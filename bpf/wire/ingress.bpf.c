@@ -112,7 +112,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 			return out ? TBG_WHY_ROUTE : TBG_WHY_IFACE;
 		/* wire keeps the last free places for clients whose SYN it has answered itself */
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || !tbg_tcb_fits() ||
-		    tbg_crowd_full(key))
+		    tbg_crowd_full(key) || tbg_track_lags(knob))
 			return TBG_WHY_NO_FLOW;
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
@@ -429,7 +429,7 @@ int tbg_ingress(struct __sk_buff *skb)
 	}
 	if ((p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_ACK | TBG_TCP_RST)) == TBG_TCP_SYN) {
 		act = tbg_ingress_syn(skb, s, knob, &key, f);
-		if (act == TBG_PASS && knob->tracks)
+		if (act == TBG_PASS && knob->tracks & TBG_TRACKS_ENTRIES)
 			tbg_track_syn(skb, p, &key);
 		return act;
 	}

@@ -7,7 +7,7 @@
  * Two kinds of rules do not let it do that: nf_conntrack_tcp_loose=0; and NAT, which drops the
  * late socket of a segment in the direction of the connection's first one, because it compares
  * the client's port with that of the socket, which has none yet (nf_nat_ipv4_local_in). There
- * (tbg_knob.tracks) the daemon adds an entry first, as if this host had begun the connection, and
+ * (TBG_TRACKS_FIRST) the daemon adds an entry first, as if this host had begun the connection, and
  * lets the segment arrive again.
  */
 #ifndef TBG_WIRE_TRACK_BPF_H
@@ -56,11 +56,20 @@ extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
 /* 1: the kernel has these three kfuncs. Set by the daemon before loading. */
 const volatile __u32 tbg_conntrack = 0;
 
+#define TBG_TRACK_REST_MS 300000	/* conntrack's own for what is not acknowledged */
+
 /* Segments for the daemon, see abi/untracked.h. Full: the client sends it again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 19);
 } tbg_untracked SEC(".maps");
+
+/* Returns whether the daemon is behind with these: new connections are left to the kernel. */
+static __always_inline bool tbg_track_lags(const struct tbg_knob *knob)
+{
+	return knob->tracks & TBG_TRACKS_FIRST &&
+	       bpf_ringbuf_query(&tbg_untracked, BPF_RB_AVAIL_DATA) > 1 << 17;
+}
 
 /*
  * Returns conntrack's entry of the segment's connection, or NULL. *replies: 1 if the segment goes
@@ -128,6 +137,25 @@ static __attribute__((noinline)) int tbg_track_ready(struct __sk_buff *skb,
 }
 
 /*
+ * The segment's connection is given back: conntrack may not see its end, so its entry is not
+ * kept for days.
+ */
+static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	struct nf_conn___wire *ct;
+	__u8 replies;
+
+	if (!tbg_conntrack || !p)
+		return 0;
+	ct = tbg_track_find(skb, p, &replies);
+	if (!ct)
+		return 0;
+	bpf_ct_change_timeout(ct, TBG_TRACK_REST_MS);
+	bpf_ct_release(ct);
+	return 0;
+}
+
+/*
  * Gives the daemon the segment, of which the kernel gets nothing now; turns: see abi/untracked.h.
  * Not inlined: the verifier checks it once.
  */
@@ -154,11 +182,14 @@ static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
 	to->window = p->window;
 	to->flags = (p->timed ? TBG_FLOW_TS : 0) | (p->v6 ? TBG_FLOW_V6 : 0);
 	to->tcp_flags = p->tcp_flags;
-	len = turns ? 0 : p->payload_len;
+	len = p->payload_len;
 	if (len > TBG_UNTRACKED_MAX) {
 		len = TBG_UNTRACKED_MAX;
 		to->tcp_flags &= ~TBG_TCP_FIN;	/* the client sends the rest again */
 	}
+	/* those with urgent data are rare: the client sends them again */
+	if (turns || (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK)
+		to->tcp_flags = 0;
 	to->len = len;
 	if (bpf_skb_load_bytes(skb, 0, to->mac, sizeof(to->mac)))
 		goto no;

@@ -216,28 +216,27 @@ static bool tables_filter(struct tbg_births *b, int i)
  */
 static void conntrack_ask(struct tbg_births *b)
 {
-	/* negative: there is no conntrack */
-	int loose = tbg_sysctl("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", -1);
-	int err = 0;
+	/* negative: there is no conntrack, or nothing that asks it */
+	int loose = b->filters ? tbg_sysctl("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", -1) :
+				 -1;
+	bool there = loose >= 0 || b->nats;
+	bool first = there && (b->nats || !loose || b->row >= REFUSED_MAX);
 
-	if (loose < 0 && !b->nats)
-		return;
-	b->tracks = b->nats || !loose || b->row >= REFUSED_MAX;
-	if (b->tracks && !b->takes) {
-		err = tbg_track_try();
-		b->takes = !err;
-	}
-	if (b->forgets && !err)
+	if (first && (!(b->tracks & TBG_TRACKS_FIRST) || b->untracked))
+		b->untracked = tbg_track_try();
+	b->tracks &= ~TBG_TRACKS_FIRST;
+	if (first)
+		b->tracks |= TBG_TRACKS_FIRST | TBG_TRACKS_ENTRIES;
+	if (!there || (b->forgets && !(first && b->untracked)))
 		return;
 	b->mode = TBG_BIRTHS_NONE;
-	b->tracks = false;
 	if (!b->forgets)
 		strcpy(b->why, "conntrack came after the start, or its entries cannot be removed by BPF; start again");
 	else
 		snprintf(b->why, sizeof(b->why), "%s, and conntrack takes no entries of the daemon: %s",
 			 b->nats ? "netfilter has NAT" :
 			 "netfilter drops segments of connections that conntrack has not seen begin",
-			 strerror(-err));
+			 strerror(-b->untracked));
 }
 
 /*
@@ -300,7 +299,7 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 	bool filters;
 
 	b->why[0] = 0;
-	b->nats = b->reroutes = b->tracks = false;
+	b->nats = b->reroutes = false;
 	filters = nft_filters(b);
 	for (int i = 0; i < 2; i++)
 		filters |= tables_filter(b, i);
@@ -313,8 +312,7 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 			strcpy(b->why, "netfilter has no chain that could refuse a client");
 	}
 	b->filters = filters;
-	if (filters)
-		conntrack_ask(b);
+	conntrack_ask(b);
 	routes_ask(b, routes);
 	marks_ask(b, routes);
 	if (b->row >= 2 * REFUSED_MAX) {
@@ -327,7 +325,14 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well)
 {
 	b->refused += nr;
+	b->tracks |= TBG_TRACKS_ENTRIES;
 	b->row = well && b->row < REFUSED_MAX ? 0 : b->row + nr;
+}
+
+void tbg_births_untracked(struct tbg_births *b, unsigned int nr, int err)
+{
+	b->untracked = err;
+	tbg_births_refused(b, nr, false);
 }
 
 void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets,

@@ -41,8 +41,8 @@ struct tbg_births {
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
 	bool filters;		/* netfilter has a chain that could refuse a client */
 	bool nats;		/* or one that translates addresses */
-	bool tracks;		/* connections are added to conntrack before the kernel gets them */
-	bool takes;		/* and is known to take that */
+	uint32_t tracks;	/* TBG_TRACKS_* of abi/knob.h */
+	int untracked;		/* negative errno: conntrack has refused an entry of the daemon */
 	bool reroutes;		/* or may have one that sets marks or TOS of answers */
 	unsigned int refused;	/* hand-overs whose segment netfilter dropped: all, */
 	unsigned int row;	/* and those in a row, without a successful one between */
@@ -79,6 +79,9 @@ bool tbg_births_moved(const struct tbg_births *b);
  * more, they are the kernel's; until nftables changes.
  */
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
+
+/* Reports that conntrack has refused nr entries of the daemon, like hand-overs that failed. */
+void tbg_births_untracked(struct tbg_births *b, unsigned int nr, int err);
 
 /* Reads the rules again; true: mode has changed. Needs CAP_NET_ADMIN. */
 bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes);

@@ -200,11 +200,14 @@ static int on_untracked(void *arg, void *data, size_t len)
 {
 	const struct tbg_untracked *u = data;
 	struct tbg_track *t = arg;
+	int err = establish(t->nl, &u->key.flow, !u->turns);
 
-	if (establish(t->nl, &u->key.flow, !u->turns))
+	if (err) {
+		t->err = err;
 		t->failed_nr++;
-	else if (!u->turns)
+	} else if (u->tcp_flags) {
 		put_in(t, u);
+	}
 	/* the sample is consumed nevertheless; the descriptor remains readable */
 	return ++t->read_nr >= ASKED_MAX ? -EAGAIN : 0;
 }
@@ -216,7 +219,7 @@ void tbg_track_admit(struct tbg_track *t)
 	ring_buffer__consume(t->ring);
 	tbg_privilege_lower();
 	if (t->failed_nr)
-		tbg_births_refused(t->births, t->failed_nr, false);
+		tbg_births_untracked(t->births, t->failed_nr, t->err);
 }
 
 unsigned int tbg_track_stuck(struct tbg_track *t)
@@ -228,7 +231,8 @@ unsigned int tbg_track_stuck(struct tbg_track *t)
 		return 0;
 	tbg_privilege_raise();
 	for (unsigned int i = 0; i < nr; i++)
-		establish(t->nl, &keys[i].flow, true);	/* on error it is reset after a while */
+		/* on error it is reset after a while */
+		t->births->untracked = establish(t->nl, &keys[i].flow, true);
 	tbg_privilege_lower();
 	return nr;
 }

@@ -20,6 +20,7 @@ struct tbg_track {
 	struct mnl_socket *nl;
 	struct ring_buffer *ring;	/* tbg_untracked */
 	unsigned int read_nr, failed_nr;	/* of the call in progress */
+	int err;			/* the last failure */
 };
 
 /* births: hears of what conntrack refuses. ring_fd: the map tbg_untracked. 0 or negative errno. */

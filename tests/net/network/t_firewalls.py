@@ -375,6 +375,24 @@ def t_misses_of_all_kinds_beside_nat():
                 c.end()
 
 
+def t_entries_do_not_stay_for_days():
+    """Conntrack does not see the end of a connection that was given back."""
+    for rules in (UFW, FIREWALLD):
+        with firewall(rules, timeout_unacknowledged=86400, timeout_established=86400):
+            before = late()["given"]
+            with connect(PORT, 4) as c:
+                target, body = miss()
+                assert c.get(target).body == body
+                for _ in range(GIVE_BACK + 2):
+                    assert c.get("/hit").body == HIT
+                assert late()["given"] == before + 1
+                c.send(talk.request("/hit", "Connection: close"))
+                assert c.response().body == HIT
+                c.end()
+                [line] = tracked(c)
+                assert int(line.split()[4]) <= 300, line
+
+
 def used(st, port, family):
     """A connection from a fixed port that has had a hit, and an answer of the daemon."""
     c = rawtcp.Connection(st, (st.server(family), port), port=30000 + family).open()
