@@ -8,7 +8,7 @@
 
 #include "tcb.h"
 
-#define TBG_UNTRACKED_MAX	3072	/* payload: a test run takes a page at most, with its headers */
+#define TBG_UNTRACKED_MAX	3072	/* payload; with headers, a test run takes a page at most */
 
 struct tbg_untracked {
 	struct tbg_tcb_key key;
