@@ -341,6 +341,70 @@ def t_settings_at_the_start_make_nobody_translate():
             is_wire(n, 4, n.links[0])
 
 
+class Crowd:
+    """Clients with an address each behind a station, that open a connection and end it."""
+
+    def __init__(self, n, net_nr, nr):
+        self.st = rawtcp.Station(n, n.links[0])
+        self.sources = [f"10.{net_nr}.{i >> 8}.{i & 255}" for i in range(nr)]
+        self.acks = {}          # source: its numbers, once the server has answered
+        ip(n.server, 4, "route", "add", f"10.{net_nr}.0.0/16", "via", self.st.addresses[4][0])
+        self.st.addresses[4] += self.sources
+
+    def frame(self, source, seq, ack, flags, options=b""):
+        to = self.st.server(4)
+        return self.st.frame(4, self.st.ip(source, to, self.st.tcp(
+            source, to, 1024, PORT, seq, ack, flags, 65535, options)))
+
+    def put(self, frames):
+        """No more at once than a CPU's queue of received frames holds."""
+        for i in range(0, len(frames), 250):
+            for frame in frames[i:i + 250]:
+                self.st.put(frame)
+            self.st.barrier(4)
+
+    def begin(self):
+        """Each has its SYN answered. The frames that acknowledge that."""
+        syn = rawtcp.options(mss=1460)
+        self.put([self.frame(source, 0, 0, "S", syn) for source in self.sources])
+        acks = {x.dst: x.seq + 1 for x in self.st.strays if x.flags == "S."}
+        assert set(acks) == set(self.sources), f"{len(acks)} SYNs are answered"
+        self.acks = acks
+        return [self.frame(source, 1, ack, ".") for source, ack in acks.items()]
+
+    def close(self):
+        self.put([self.frame(source, 1, ack, "R.") for source, ack in self.acks.items()])
+        self.st.close()
+
+
+def questions(n, d, crowd, at_once):
+    """For all of them, so many at once: (number of questions, most that time has allowed)."""
+    settled(n, d)
+    is_wire(n, 4, n.links[0])
+    acks = crowd.begin()
+    before, begun = late(d)["asked"], time.monotonic()
+    for i in range(0, len(acks), at_once):
+        crowd.put(acks[i:i + at_once])
+        time.sleep(0.12)        # the daemon looks ten times a second
+    # a thousand, and one each millisecond after that
+    return late(d)["asked"] - before, 1000 * (1 + time.monotonic() - begun)
+
+
+def t_many_clients_at_once_have_1000_questions_a_second():
+    """The others are the kernel's."""
+    nr = 3000
+    with hosts() as n, by_source(n), serving(n) as d:
+        for net_nr in (90, 91, 92):
+            with contextlib.closing(Crowd(n, net_nr, nr)) as crowd:
+                asked, most = questions(n, d, crowd, 1000)
+            ktap.note(f"{nr} clients: {asked} questions, {most:.0f} allowed")
+            assert 1000 <= asked <= most, (asked, most)
+            if most < nr:       # else the clients were too slow to reach the limit
+                break
+        assert most < nr, "the limit was never reached"
+        is_wire(n, 4, n.links[0])
+
+
 def t_floods_ask_for_little():
     """A forged address is not asked for, and clients with many are, within limits."""
     with hosts() as n, by_source(n), serving(n) as d:
