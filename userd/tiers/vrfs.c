@@ -8,6 +8,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -75,6 +76,9 @@ void tbg_vrfs_close(struct tbg_vrfs *v)
 	if (v->obj && v->root >= 0)
 		close(v->root);
 	v->obj = NULL;
+	free(v->unbound);
+	v->unbound = NULL;
+	v->unbound_nr = 0;
 }
 
 /* The interface that the socket is bound to; 0: none. */
@@ -97,19 +101,48 @@ static bool bound_to_vrf(int fd)
 	       !ioctl(fd, SIOCETHTOOL, &of) && !strcmp(info.driver, "vrf");
 }
 
-int tbg_vrfs_give(struct tbg_vrfs *v, int fd)
+/* Connections that the socket accepts from now on are noted. 0 or negative errno. */
+static int serve(struct tbg_vrfs *v, int fd)
 {
 	const uint32_t one = 1;
-	bool bound;
 
+	if (bpf_map_update_elem(map_fd(v, "tbg_vrf_own"), &fd, &one, BPF_ANY))
+		return -errno;
+	v->serving++;
+	return 0;
+}
+
+static int unbound_add(struct tbg_vrfs *v, int fd)
+{
+	int *more = realloc(v->unbound, (v->unbound_nr + 1) * sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	v->unbound = more;
+	v->unbound[v->unbound_nr++] = fd;
+	return 0;
+}
+
+int tbg_vrfs_give(struct tbg_vrfs *v, int fd)
+{
 	if (!v || v->err == -EOPNOTSUPP)
 		return 0;
-	bound = bound_to(fd);
-	v->unbound |= !bound;
-	if (bound ? !bound_to_vrf(fd) : !tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0))
-		return 0;
-	v->serving++;
-	return bpf_map_update_elem(map_fd(v, "tbg_vrf_own"), &fd, &one, BPF_ANY) ? -errno : 0;
+	if (!bound_to(fd))
+		return unbound_add(v, fd);
+	return bound_to_vrf(fd) ? serve(v, fd) : 0;
+}
+
+/*
+ * Listeners that are bound to nothing, as soon as the kernel lets them serve VRFs. If it does not
+ * any more, it does not find them there, and they stay prepared. Tried again where memory is
+ * short.
+ */
+static void unbound_serve(struct tbg_vrfs *v)
+{
+	if (!v->unbound_nr || !tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0))
+		return;
+	while (v->unbound_nr && !serve(v, v->unbound[v->unbound_nr - 1]))
+		v->unbound_nr--;
 }
 
 /* Fills *ret, of a socket that is bound to an interface. */
@@ -155,6 +188,8 @@ static int attach(struct tbg_vrfs *v)
 uint8_t tbg_vrfs_follow(struct tbg_vrfs *v, unsigned int nr)
 {
 	v->nr = nr;
+	if (nr)
+		unbound_serve(v);
 	if (!nr || !v->serving) {
 		detach(v);
 		return nr ? TBG_VRFS_LOST : TBG_VRFS_NONE;
@@ -166,13 +201,10 @@ uint8_t tbg_vrfs_follow(struct tbg_vrfs *v, unsigned int nr)
 
 const char *tbg_vrfs_why(const struct tbg_vrfs *v)
 {
-	if (!v || !v->nr || v->link)
+	/* without listeners that serve them, no socket of ours has a connection there */
+	if (!v || !v->nr || v->link || !v->serving)
 		return NULL;
-	if (v->serving)
-		return v->err == -EXDEV ?
-		       "the daemon is in a cgroup namespace, so it cannot note the connections of all sockets; start it outside (--cgroupns=host of a container)" :
-		       strerror(-v->err);
-	/* without that, no socket of ours has a connection there */
-	return v->unbound && tbg_sysctl("/proc/sys/net/ipv4/tcp_l3mdev_accept", 0) ?
-	       "net.ipv4.tcp_l3mdev_accept was 0 when the daemon began; start it again" : NULL;
+	return v->err == -EXDEV ?
+	       "the daemon is in a cgroup namespace, so it cannot note the connections of all sockets; start it outside (--cgroupns=host of a container)" :
+	       strerror(-v->err);
 }

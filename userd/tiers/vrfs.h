@@ -7,7 +7,6 @@
 #ifndef TBG_USERD_TIERS_VRFS_H
 #define TBG_USERD_TIERS_VRFS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct bpf_link;
@@ -19,7 +18,8 @@ struct tbg_vrfs {
 	struct bpf_link *link;		/* of tbg_vrf_birth; NULL: not attached */
 	unsigned int nr;		/* interfaces in VRFs */
 	unsigned int serving;		/* listeners that serve VRFs */
-	bool unbound;			/* a listener is bound to no interface */
+	int *unbound;			/* others, which tcp_l3mdev_accept may let serve them */
+	unsigned int unbound_nr;
 	int err;			/* of the last attempt to attach it */
 };
 
@@ -34,7 +34,10 @@ void tbg_vrfs_close(struct tbg_vrfs *v);
 int tbg_vrfs_give(struct tbg_vrfs *v, int fd);
 int tbg_vrfs_listen(struct tbg_vrfs *v, int fd);
 
-/* With nr interfaces in VRFs. Returns TBG_VRFS_*. Needs CAP_NET_ADMIN and CAP_BPF. */
+/*
+ * With nr interfaces in VRFs. To be called again from time to time: the sysctl may have changed.
+ * Returns TBG_VRFS_*. Needs CAP_NET_ADMIN and CAP_BPF.
+ */
 uint8_t tbg_vrfs_follow(struct tbg_vrfs *v, unsigned int nr);
 
 /* Why the kernel has all connections in VRFs; NULL: it does not, or there are none. */

@@ -209,6 +209,36 @@ def t_listeners_that_the_daemon_makes_in_a_vrf():
         has_hits_and_misses(d)
 
 
+def t_listeners_bound_to_no_device_follow_the_setting():
+    """The kernel lets them serve VRFs or not; what wire has there goes on until its first miss."""
+    def refused(family):
+        try:
+            with tenants[0].connect(OWN, family):
+                return False
+        except ConnectionRefusedError:
+            return True
+
+    n.server.sysctl("ipv4.tcp_l3mdev_accept", 0)
+    try:
+        with own() as d:
+            for _ in range(2):
+                assert refused(4) and refused(6)
+                assert late(d)["vrfs_why"] is None, late(d)
+                n.server.sysctl("ipv4.tcp_l3mdev_accept", 1)
+                has_hits_and_misses(d)
+                with tenants[0].born(OWN) as c:
+                    n.server.sysctl("ipv4.tcp_l3mdev_accept", 0)
+                    assert c.get("/hit").tier == "wire"
+                    c.send(talk.request(miss(tenants[0].daemon)[0]))
+                    try:
+                        got = c.s.recv(100)
+                    except ConnectionError:
+                        got = b""
+                    assert not got, got
+    finally:
+        n.server.sysctl("ipv4.tcp_l3mdev_accept", 1)
+
+
 def t_where_no_cgroup2_is_mounted():
     """The daemon may mount it at the start only, when no listener serves VRFs yet."""
     hidden = 'umount -l -t cgroup2 -a; exec "$0" "$@"'
