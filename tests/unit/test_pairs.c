@@ -287,4 +287,37 @@ KTAP_TEST(t_half_of_the_questions_are_left_to_new_clients)
 	KTAP_CHECK(oldest_ms(1, 5000, BEGIN + 26 * SECOND) < TBG_PAIR_AGAIN_MS);
 }
 
+/* The number of clients, of these first ones, whose answers are older than the routes. */
+static unsigned int outdated(uint32_t last, uint32_t ways)
+{
+	unsigned int ret = 0;
+
+	for (uint32_t client = 1; client <= last; client++)
+		ret += !it.known[client] || it.pairs[client].ways != ways;
+	return ret;
+}
+
+/* More connections than are renewed at once: the others follow, within the limit. */
+KTAP_TEST(t_a_change_of_routes_is_followed_in_portions)
+{
+	uint64_t now_ns = BEGIN;
+	unsigned int before;
+	struct tbg_pairs p;
+
+	begin(&p);
+	it.conns_nr = 3000;
+	for (int i = 0; i < 6; i++)
+		tbg_pairs_keep(&p, NULL, TBG_ASKS_V4, 1, now_ns += 2 * SECOND);
+	KTAP_EQ(outdated(3000, 1), 0);
+	before = it.asked;
+	tbg_pairs_renew(&p, 2);
+	KTAP_EQ(outdated(3000, 2), 3000 - 1024);
+	for (int i = 1; i <= 4; i++) {
+		tbg_pairs_keep(&p, NULL, TBG_ASKS_V4, 2, now_ns += 2 * SECOND);
+		KTAP_CHECK(it.asked - before <= 1024 + i * 500);
+	}
+	KTAP_EQ(outdated(3000, 2), 0);
+	KTAP_EQ(it.asked - before, 3000);
+}
+
 KTAP_MAIN()
