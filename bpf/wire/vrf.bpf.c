@@ -21,6 +21,7 @@ int tbg_vrf_birth(struct bpf_sock_ops *ops)
 {
 	struct tbg_tcb_key key = {};
 	struct bpf_sock *sk;
+	__u32 now_ms;
 
 	if (ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
@@ -32,7 +33,8 @@ int tbg_vrf_birth(struct bpf_sock_ops *ops)
 	TBG_SOCK_END(ops, remote, key.flow.remote);
 	key.flow.local_port = bpf_htons(ops->local_port);
 	key.flow.remote_port = bpf_htons(bpf_ntohl(ops->remote_port));
-	tbg_vrf_note(&key);
+	now_ms = tbg_now_ms();
+	bpf_map_update_elem(&tbg_vrf_proven, &key, &now_ms, BPF_ANY);
 	bpf_sock_hash_update(ops, &tbg_vrf_socks, &key, BPF_ANY);
 	tbg_vrf_made(&key);
 	return 1;

@@ -13,12 +13,13 @@
 
 #include <stddef.h>
 
+#include "cookie.bpf.h"
 #include "socket.bpf.h"
 #include "tcb.bpf.h"
 
 /*
  * Connection -> its socket. Writer: BPF; the kernel removes a socket when its descriptor is
- * closed. Full: further ones are not given back; for the rest, tbg_vrf_seen suffices.
+ * closed. Full: further ones are not given back; for the rest, tbg_vrf_proven suffices.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKHASH);
@@ -52,8 +53,13 @@ struct {
 /*
  * Connection that is the kernel's -> time of its last segment, in ms, give or take
  * TBG_VRF_AGAIN_MS. Request sockets, and closed ones that still exist (FIN-WAIT, TIME-WAIT,
- * LAST-ACK), are in no map. Writer: BPF. LRU: of a connection that is evicted, the socket itself
- * is found until it is closed.
+ * LAST-ACK), are in no map. Anybody can fill tbg_vrf_seen with SYNs, so connections whose client
+ * has completed the handshake are in tbg_vrf_proven: wire's own SYN-ACK, if they began with
+ * that, would be valid again for a repeated first request, which the kernel has answered.
+ *
+ * Writer: BPF. LRU. Of a connection that is evicted, the socket itself is found until it is
+ * closed. Then wire may answer a SYN that the kernel would have: that client's first miss finds no
+ * socket, and it is reset after some attempts.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -62,9 +68,21 @@ struct {
 	__type(value, __u32);
 } tbg_vrf_seen SEC(".maps");
 
-/* The longest silence before a socket is surely gone: FIN-WAIT-2, then TIME-WAIT. */
-#define TBG_VRF_KEPT_MS	 121000
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct tbg_tcb_key);
+	__type(value, __u32);
+} tbg_vrf_proven SEC(".maps");
+
+/*
+ * The longest silence before a socket is surely gone (FIN-WAIT-2, then TIME-WAIT), and a cookie
+ * invalid.
+ */
 #define TBG_VRF_AGAIN_MS 1000
+#define TBG_VRF_KEPT_MS	 (TBG_COOKIE_AGE_MS + 2 * TBG_VRF_AGAIN_MS)
+
+_Static_assert(TBG_VRF_KEPT_MS > 120000, "net.ipv4.tcp_fin_timeout, and TIME-WAIT");
 
 /* The key of these maps is in each parsed segment. */
 _Static_assert(offsetof(struct tbg_pkt, vrf) == offsetof(struct tbg_tcb_key, vrf) &&
@@ -76,6 +94,14 @@ static __always_inline bool tbg_vrf_works(const struct tbg_knob *knob)
 	return knob->vrfs == TBG_VRFS_FOUND;
 }
 
+/* Returns when the connection was last noted; NULL: it is not. */
+static __always_inline __u32 *tbg_vrf_last(const struct tbg_tcb_key *key)
+{
+	__u32 *ret = bpf_map_lookup_elem(&tbg_vrf_proven, key);
+
+	return ret ?: bpf_map_lookup_elem(&tbg_vrf_seen, key);
+}
+
 /* Notes that the connection is the kernel's. */
 static __attribute__((noinline)) int tbg_vrf_note(const struct tbg_tcb_key *key)
 {
@@ -83,7 +109,7 @@ static __attribute__((noinline)) int tbg_vrf_note(const struct tbg_tcb_key *key)
 
 	if (!key)
 		return 0;
-	seen = bpf_map_lookup_elem(&tbg_vrf_seen, key);
+	seen = tbg_vrf_last(key);
 	if (!seen)
 		return bpf_map_update_elem(&tbg_vrf_seen, key, &now_ms, BPF_ANY);
 	if (now_ms - *seen >= TBG_VRF_AGAIN_MS)
@@ -94,7 +120,7 @@ static __attribute__((noinline)) int tbg_vrf_note(const struct tbg_tcb_key *key)
 /* Returns whether the kernel may have a socket for the segment, although none is found. */
 static __always_inline bool tbg_vrf_hides(const struct tbg_pkt *p)
 {
-	__u32 *seen = bpf_map_lookup_elem(&tbg_vrf_seen, &p->key);
+	__u32 *seen = tbg_vrf_last((const void *)p);
 
 	return seen && tbg_now_ms() - *seen < TBG_VRF_KEPT_MS;
 }

@@ -425,6 +425,59 @@ def t_forged_clients_ask_for_nothing():
         st.close()
 
 
+def is_orphan(remote):
+    """Whether the kernel alone has the socket to this port of the client, and repeats its bytes."""
+    with n.server.inside(), open("/proc/thread-self/net/tcp", encoding="ascii") as f:
+        rows = [line.split() for line in f][1:]
+    return any(row[9] == "0" and row[3] == "04" for row in rows
+               if row[2].endswith(f":{remote:04X}"))
+
+
+def t_a_flood_of_syns_lets_no_connection_begin_twice():
+    """A first request comes again: the kernel has answered it, with a socket that it has closed."""
+    def is_wire():
+        c = st.connect(to)
+        try:
+            return c.get(talk.request("/hit")).tier == "wire"
+        finally:
+            c.drop()
+
+    t = tenants[0]
+    t.born().s.close()
+    st = rawtcp.Station(n, n.links[0])
+    try:
+        to = (st.server(4), PORT)
+        net.until(is_wire, "never wire's")
+        before, target = late(t.daemon), "/flood/page"
+        c = st.connect(to)
+        request = talk.request(target, "Connection: close")
+        c.send(request)
+        assert c.response(lose=True).status == 404
+        after = late(t.daemon)
+        assert [after[x] - before[x] for x in ("births", "handed")] == [1, 1], (before, after)
+        # two seconds after that it is no socket of the daemon's any more
+        net.until(lambda: is_orphan(c.port), "the daemon does not close it")
+        # now wire would give another answer
+        t.daemon.write(target[1:], talk.content("page", 600))
+        with t.born() as other:
+            net.until(lambda: other.get(target).tier == "wire", "it is not in the cache")
+        syn = rawtcp.options(mss=1460, sackok=True, ts=(1, 0), wscale=7)
+        for i in range(3 * 8192):       # of which wire remembers a third
+            source = f"10.95.{i >> 8}.{i & 255}"
+            frame = st.frame(4, st.ip(source, to[0], st.tcp(source, to[0], 1024, PORT, 1, 0, "S",
+                                                            65535, syn)))
+            for _ in range(2):          # as important as those of true clients
+                st.put(frame)
+        st.barrier(4)
+        before = late(t.daemon)["births"]
+        c.again(request, seq=1)
+        c.pending()
+        assert late(t.daemon)["births"] == before, "it has begun a second time"
+        c.drop()
+    finally:
+        st.close()
+
+
 def t_an_interface_leaves_its_vrf_and_comes_back():
     """Its connections end by a reset, or go on; new ones are the kernel's while it is out."""
     t = tenants[0]
