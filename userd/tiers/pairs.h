@@ -40,8 +40,8 @@ void tbg_pairs_answer(struct tbg_pairs *p, uint32_t ways, uint64_t now_ns);
 /*
  * Asks again for the pairs of connections of wire, before their answers are too old: so these
  * are known when routes change. asks: TBG_ASKS_*, the IP versions of those outside of VRFs. To
- * be called more often than TBG_PAIR_MS - TBG_PAIR_AGAIN_MS, for no more clients than half of
- * the questions of TBG_PAIR_AGAIN_MS suffice for.
+ * be called more often than TBG_PAIR_MS - TBG_PAIR_AGAIN_MS. Each call asks half of the questions
+ * of a second at most.
  */
 void tbg_pairs_keep(struct tbg_pairs *p, const struct tbg_tcbs *tcbs, uint32_t asks,
 		    uint32_t ways, uint64_t now_ns);
