@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -557,6 +558,7 @@ static bool server_open(struct start *t, struct tbg_sites *sites)
 	if (!s->wire || !tbg_wire_owns(s->wire))
 		tbg_repair_stop();
 	tbg_tiers_sock_open(s);
+	malloc_trim(0);		/* libbpf has used 10 MiB to read the types of the kernel */
 	if (!cache_open(s) || !control_open(t) || !gateway_open(t) ||
 	    !limits_take(s, wanted ?: TBG_CONNECTIONS) || !privileges_drop(t) ||
 	    !logs_open(s, sites))

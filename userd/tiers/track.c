@@ -139,11 +139,13 @@ static int establish(struct mnl_socket *nl, const struct tbg_flow_key *flow, boo
 	return err && err != -ENOENT ? err : add(nl, flow, outward);
 }
 
-/* 0 or negative errno. */
+/* Unless it is open. 0 or negative errno. */
 static int nl_open(struct mnl_socket **ret)
 {
 	int err = 0;
 
+	if (*ret)
+		return 0;
 	*ret = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
 	if (!*ret)
 		return -errno;
@@ -159,7 +161,7 @@ int tbg_track_try(void)
 {
 	/* of addresses for documentation (RFC 5737) */
 	struct tbg_flow_key nobody = { .local_port = htons(9), .remote_port = htons(9) };
-	struct mnl_socket *nl;
+	struct mnl_socket *nl = NULL;
 	int err;
 
 	nobody.local[2] = nobody.remote[2] = htonl(0xffff);
@@ -200,7 +202,7 @@ static int on_untracked(void *arg, void *data, size_t len)
 {
 	const struct tbg_untracked *u = data;
 	struct tbg_track *t = arg;
-	int err = establish(t->nl, &u->key.flow, !u->turns);
+	int err = nl_open(&t->nl) ?: establish(t->nl, &u->key.flow, !u->turns);
 
 	if (err) {
 		t->err = err;
@@ -225,14 +227,15 @@ void tbg_track_admit(struct tbg_track *t)
 unsigned int tbg_track_stuck(struct tbg_track *t)
 {
 	struct tbg_tcb_key keys[STUCK_MAX];
-	unsigned int nr = t->nl ? tbg_tcbs_stuck(t->tcbs, keys, STUCK_MAX) : 0;
+	unsigned int nr = tbg_tcbs_stuck(t->tcbs, keys, STUCK_MAX);
 
 	if (!nr)
 		return 0;
 	tbg_privilege_raise();
 	for (unsigned int i = 0; i < nr; i++)
 		/* on error it is reset after a while */
-		t->births->untracked = establish(t->nl, &keys[i].flow, true);
+		t->births->untracked = nl_open(&t->nl) ?:
+				       establish(t->nl, &keys[i].flow, true);
 	tbg_privilege_lower();
 	return nr;
 }
@@ -240,19 +243,9 @@ unsigned int tbg_track_stuck(struct tbg_track *t)
 int tbg_track_open(struct tbg_track *t, const struct tbg_tcbs *tcbs, struct tbg_births *births,
 		   int ring_fd)
 {
-	int err;
-
 	*t = (struct tbg_track){ .tcbs = tcbs, .births = births };
-	err = nl_open(&t->nl);
-	/* a kernel without netfilter has no conntrack */
-	if (err)
-		return err == -EPROTONOSUPPORT ? 0 : err;
 	t->ring = ring_buffer__new(ring_fd, on_untracked, t, NULL);
-	if (t->ring)
-		return 0;
-	err = -errno;
-	tbg_track_close(t);
-	return err;
+	return t->ring ? 0 : -errno;
 }
 
 void tbg_track_close(struct tbg_track *t)

@@ -17,7 +17,7 @@ struct tbg_births;
 struct tbg_track {
 	const struct tbg_tcbs *tcbs;
 	struct tbg_births *births;
-	struct mnl_socket *nl;
+	struct mnl_socket *nl;		/* NULL: nothing was to be added yet */
 	struct ring_buffer *ring;	/* tbg_untracked */
 	unsigned int read_nr, failed_nr;	/* of the call in progress */
 	int err;			/* the last failure */
