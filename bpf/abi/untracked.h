@@ -22,9 +22,12 @@ struct tbg_untracked {
 	__u16 len;
 	__u8 flags;		/* TBG_FLOW_TS, TBG_FLOW_V6 */
 	__u8 tcp_flags;		/* 0: the segment is not to arrive again */
+	__u8 ip[4];		/* the first word of its IP header */
+	__u8 ttl;		/* or hop limit */
+	__u8 pad[3];
 	__u8 b[TBG_UNTRACKED_MAX];
 };
 
-_Static_assert(sizeof(struct tbg_untracked) == 84 + TBG_UNTRACKED_MAX, "abi");
+_Static_assert(sizeof(struct tbg_untracked) == 92 + TBG_UNTRACKED_MAX, "abi");
 
 #endif

@@ -156,13 +156,17 @@ static __always_inline bool tbg_hand_is_last(struct tbg_tcb *f)
 	return fails >= TBG_HAND_TRIES;
 }
 
-/* The daemon has to tell conntrack first. Returns TC_ACT_SHOT, or TBG_HAND_RESET: too often. */
+/*
+ * The daemon has to tell conntrack first. sound: the segment may arrive again. Returns
+ * TC_ACT_SHOT, or TBG_HAND_RESET: too often.
+ */
 static __always_inline int tbg_hand_ask(struct __sk_buff *skb, const struct tbg_pkt *p,
-					 const struct tbg_tcb_key *key, struct tbg_tcb *f)
+					 const struct tbg_tcb_key *key, struct tbg_tcb *f,
+					 bool sound)
 {
 	if (tbg_hand_is_last(f))
 		return TBG_HAND_RESET;
-	tbg_track_ask(skb, p, key, false);
+	tbg_track_ask(skb, p, key, false, sound);
 	tbg_count(TBG_WHY_UNTRACKED);
 	return TC_ACT_SHOT;
 }
@@ -243,7 +247,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		tried |= TBG_HAND_KNOWN;
 	} else if (!stays && asks) {
 		bpf_sk_release(sk);
-		return tbg_hand_ask(skb, p, key, f);
+		return tbg_hand_ask(skb, p, key, f, tried & TBG_HAND_PLAIN);
 	}
 	if (!stays)
 		tbg_ack_raise(skb, p, f);

@@ -157,11 +157,13 @@ static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const
 
 /*
  * Gives the daemon the segment, of which the kernel gets nothing now; turns: see abi/untracked.h.
- * Not inlined: the verifier checks it once.
+ * sound: its checksum is right, so that it may arrive again, with one of the daemon's. Not
+ * inlined: the verifier checks it once.
  */
 static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
 						    const struct tbg_pkt *p,
-						    const struct tbg_tcb_key *key, bool turns)
+						    const struct tbg_tcb_key *key, bool turns,
+						    bool sound)
 {
 	struct tbg_untracked *to;
 	__u64 len;
@@ -187,11 +189,13 @@ static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
 		len = TBG_UNTRACKED_MAX;
 		to->tcp_flags &= ~TBG_TCP_FIN;	/* the client sends the rest again */
 	}
-	/* those with urgent data are rare: the client sends them again */
-	if (turns || (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK)
+	/* damaged, or with urgent data, which is rare: the client sends it again */
+	if (!sound || (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK)
 		to->tcp_flags = 0;
 	to->len = len;
-	if (bpf_skb_load_bytes(skb, 0, to->mac, sizeof(to->mac)))
+	if (bpf_skb_load_bytes(skb, 0, to->mac, sizeof(to->mac)) ||
+	    bpf_skb_load_bytes(skb, p->l3, to->ip, sizeof(to->ip)) ||
+	    bpf_skb_load_bytes(skb, p->l3 + (p->v6 ? 7 : 8), &to->ttl, 1))
 		goto no;
 	if (len) {
 		TBG_BOUND(len, TBG_UNTRACKED_MAX, goto no);
@@ -237,7 +241,7 @@ static __attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb,
 		bpf_ct_change_timeout(ct, 0);
 	bpf_ct_release(ct);
 	if (lives)
-		tbg_track_ask(skb, p, key, true);
+		tbg_track_ask(skb, p, key, true, false);
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nfnetlink_conntrack.h>
 #include <netinet/in.h>
+#include <netinet/ip.h>
 #include <string.h>
 
 #include <bpf/bpf.h>
@@ -192,6 +193,14 @@ static void put_in(const struct tbg_track *t, const struct tbg_untracked *u)
 	memcpy(tcb.own, u->mac, sizeof(tcb.own));
 	memcpy(tcb.mac, u->mac + 3, sizeof(tcb.mac));
 	tbg_segment_make(&f, &u->key, &tcb, u->b, u->len);
+	/* rules may look at these fields */
+	if (u->flags & TBG_FLOW_V6) {
+		memcpy(f.b + f.l3, u->ip, sizeof(u->ip));
+		f.b[f.l3 + offsetof(struct ip6_hdr, ip6_hlim)] = u->ttl;
+	} else {
+		f.b[f.l3 + offsetof(struct iphdr, tos)] = u->ip[1];
+		f.b[f.l3 + offsetof(struct iphdr, ttl)] = u->ttl;
+	}
 	tbg_segment_seal(&f, u->tcp_flags, u->window);
 	opts.data_size_in = f.len;
 	/* on error, its interface has gone */

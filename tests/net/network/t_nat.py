@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Hand-overs beside NAT, where each segment that misses first arrives twice.
+
+The daemon tells conntrack of the connection in between. The rules, the two daemons and what is
+played are those of t_firewalls.py.
+"""
+import contextlib
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import daemon
+import ktap
+import net
+import rawtcp
+import t_firewalls as fw
+import talk
+
+begin, end = fw.begin, fw.end           # pylint: disable=invalid-name
+
+BY_TTL = """
+table inet nats {
+  chain before { type nat hook prerouting priority -100; policy accept; }
+  chain inward { type filter hook input priority 0; policy accept;
+    tcp dport { 8080, 8081 } ip ttl < 65 drop
+    tcp dport { 8080, 8081 } ip6 hoplimit < 65 drop
+    tcp dport { 8080, 8081 } ct state established ip dscp != cs1 drop
+    tcp dport { 8080, 8081 } ct state established ip6 dscp != cs1 drop
+  }
+}"""
+MASQUERADE = """
+table inet nats {
+  chain behind { type nat hook postrouting priority 100; policy accept;
+    oifname "lo" tcp dport { 8080, 8081 } masquerade random
+  }
+}"""
+FROM_ELSEWHERE = """
+table inet nats {
+  chain behind { type nat hook postrouting priority 100; policy accept;
+    oifname "lo" tcp dport { 8080, 8081 } snat ip to 127.0.0.9
+  }
+}"""
+TO_OURSELVES = """
+table inet nats {
+  chain outward { type nat hook output priority -100; policy accept;
+    ip daddr 127.0.0.5 dnat ip to 127.0.0.1
+    ip daddr 10.87.0.1 dnat ip to 127.0.0.1
+    ip6 daddr fd87::1 dnat ip6 to ::1
+  }
+}"""
+# at prerouting and input, of what comes from other hosts
+AT_THE_DOOR = """
+table inet nats {
+  chain before { type nat hook prerouting priority -100; policy accept;
+    tcp dport 80 redirect to :8080
+    tcp dport 81 redirect to :8081
+    ip daddr 10.87.0.98 dnat ip to 10.87.0.1
+  }
+  chain inward { type nat hook input priority 100; policy accept;
+    ip daddr 10.87.0.1 tcp dport { 8080, 8081 } snat ip to 10.87.0.200
+  }
+}"""
+
+
+@contextlib.contextmanager
+def option(namespace, **values):
+    was = {name: namespace.sysctl(name.replace("__", "."), value)
+           for name, value in values.items()}
+    try:
+        yield
+    finally:
+        for name, value in was.items():
+            namespace.sysctl(name.replace("__", "."), value)
+
+
+def t_damaged_segment_does_not_arrive_again():
+    """Wire does not check so long a one; the one made of it would have a right checksum."""
+    request = talk.request("/none", "X-Long: " + 2500 * "x")
+    st = rawtcp.Station(fw.n, fw.n.links[0])
+    for ns in (fw.n.server, fw.n.client):
+        ns.run("ip", "link", "set", "tbg0", "mtu", "9000")
+    try:
+        with fw.firewall(fw.FIREWALLD):
+            for family in (4, 6):
+                c = rawtcp.Connection(st, (st.server(family), fw.PORT), mss=8940).open()
+                assert c.get(talk.request("/hit")).body == fw.HIT
+                before = talk.counts(fw.d)["UNTRACKED"]
+                c.put("P.", c.at, c.got, request, c.options(),
+                      raw=lambda seg: seg.replace(b"/none", b"/hit?"))
+                net.until(lambda: talk.counts(fw.d)["UNTRACKED"] > before)  # pylint: disable=W0640
+                for _ in range(5):
+                    time.sleep(0.02)
+                    c.quiet()
+                c.send(request)
+                assert c.response().status == 404
+                c.drop()
+    finally:
+        st.close()
+        for ns in (fw.n.server, fw.n.client):
+            ns.run("ip", "link", "set", "tbg0", "mtu", "1500")
+
+
+def t_segment_arrives_again_as_it_was():
+    """Its hop limit and its class, which rules look at."""
+    st = rawtcp.Station(fw.n, fw.n.links[0])
+    put = st.ip
+    st.ip = lambda *args, **more: put(*args, **{**more, "ttl": 128, "tos": 8 << 2})
+    try:
+        with fw.firewall(BY_TTL):
+            before = fw.late()
+            for family in (4, 6):
+                for port in (fw.OTHER, fw.PORT):
+                    c = rawtcp.Connection(st, (st.server(family), port)).open()
+                    assert c.get(talk.request("/hit")).body == fw.HIT
+                    target, body = fw.miss()
+                    assert c.get(talk.request(target)).body == body
+                    c.drop()
+            after = fw.late()
+            assert after["handed"] >= before["handed"] + 2, (before, after)
+            assert after["refused"] == before["refused"], (before, after)
+    finally:
+        st.close()
+
+
+def here(port, address):
+    return talk.Connection(fw.n.server.connect((address, port)))
+
+
+@contextlib.contextmanager
+def on_lo():
+    """Another daemon in place of the first one, for the clients of this machine."""
+    assert fw.d.stop() == 0, fw.d.lines
+    with fw.n.server.inside():
+        fw.d = daemon.Daemon(*("lo" if word == "tbg0" or word == "tbg0:xdp" else word
+                               for word in fw.d.options), listen=fw.d.listen)
+        fw.d.write("hit", fw.HIT)
+        fw.d.write("large", fw.LARGE)
+        fw.d.start()
+    try:
+        with here(fw.PORT, "127.0.0.1") as c:
+            c.get("/hit")
+            c.get("/large")
+        yield
+    finally:
+        assert fw.d.stop() == 0, fw.d.lines
+        with fw.n.server.inside():
+            fw.d = daemon.Daemon(*("tbg0" if word == "lo" else word for word in fw.d.options),
+                                 listen=fw.d.listen)
+            fw.d.write("hit", fw.HIT)
+            fw.d.write("large", fw.LARGE)
+            fw.d.start()
+        with fw.connect(fw.PORT, 4) as c:
+            c.get("/hit")
+            c.get("/large")
+
+
+def t_clients_of_this_machine():
+    """Their segments have a route with them, without which they are not received again."""
+    with on_lo():
+        for rules in (fw.FIREWALLD, fw.DOCKER):
+            with fw.firewall(rules):
+                before = fw.late()
+                for address in ("127.0.0.1", "::1", "10.87.0.1", "fd87::1"):
+                    for port in (fw.OTHER, fw.PORT):
+                        with here(port, address) as c:
+                            fw.dialogue(c)
+                after = fw.late()
+                assert after["handed"] >= before["handed"] + 4, (before, after)
+                assert after["given"] >= before["given"] + 4, (before, after)
+                assert after["refused"] == before["refused"], (before, after)
+
+
+def t_clients_of_this_machine_whose_addresses_nat_changes():
+    """Conntrack alone knows the right ones."""
+    with on_lo():
+        for rules in (MASQUERADE, FROM_ELSEWHERE, TO_OURSELVES):
+            with fw.firewall(rules):
+                before = fw.late()
+                for address in ("127.0.0.1", "127.0.0.5", "::1", "10.87.0.1", "fd87::1"):
+                    for port in (fw.OTHER, fw.PORT):
+                        with here(port, address) as c:
+                            fw.dialogue(c)
+                after = fw.late()
+                assert after["refused"] == before["refused"], (before, after)
+
+
+def t_addresses_that_nat_changes_at_the_door():
+    fw.n.server.run("ip", "address", "add", "10.87.0.98/24", "dev", "tbg0")
+    try:
+        with fw.firewall(AT_THE_DOOR):
+            for port in (81, fw.OTHER, 80, fw.PORT):
+                with fw.connect(port, 4) as c:
+                    fw.dialogue(c)
+                with talk.Connection(fw.n.client.connect(("10.87.0.98", port))) as c:
+                    fw.dialogue(c)
+    finally:
+        fw.n.server.run("ip", "address", "del", "10.87.0.98/24", "dev", "tbg0")
+
+
+def t_rules_that_have_just_come():
+    """The daemon reads them ten times a second at most; NAT drops late sockets at once."""
+    nats = "table inet nats { chain before { type nat hook prerouting priority -100; }\n}"
+    with fw.firewall(fw.OPEN):
+        for _ in range(10):
+            with contextlib.ExitStack() as stack:
+                opened = [stack.enter_context(fw.connect(fw.PORT, 4)) for _ in range(5)]
+                for c in opened:
+                    assert c.get("/hit").body == fw.HIT
+                # no late socket has the port of its client by chance
+                for _ in range(10):
+                    stack.enter_context(fw.connect(fw.OTHER, 4))
+                fw.load("table inet nats { }")
+                fw.load(nats)
+                for _ in range(2):      # it has been woken by the rules, too
+                    talk.ask_itself(fw.d, "stats")
+                for c in opened:
+                    assert c.get("/none").status == 404
+            net.until(lambda: "NAT" in fw.late()["syns_why"], "the rules are not seen")
+            fw.load("delete table inet nats")
+            net.until(lambda: "NAT" not in fw.late()["syns_why"], "the rules are not seen")
+
+
+def t_entries_go_with_their_connections():
+    """Of those given back, whose end conntrack does not see: a SYN is invalid until then."""
+    with fw.firewall(fw.FIREWALLD):
+        for family in (4, 6):
+            with fw.connect(fw.PORT, family) as c:
+                target, body = fw.miss()
+                assert c.get(target).body == body
+                before = fw.late()["given"]
+                for _ in range(fw.GIVE_BACK + 2):
+                    assert c.get("/hit").body == fw.HIT
+                assert fw.late()["given"] == before + 1
+                c.send(talk.request("/hit", "Connection: close"))
+                assert c.response().body == fw.HIT
+                c.end()
+                [line] = fw.tracked(c)
+                assert int(line.split()[4]) <= 10, line
+
+
+if __name__ == "__main__":
+    ktap.run(globals(), setup=begin, teardown=end)
