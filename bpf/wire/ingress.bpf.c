@@ -114,6 +114,8 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || !tbg_tcb_fits() ||
 		    tbg_crowd_full(key) || tbg_track_lags(knob))
 			return TBG_WHY_NO_FLOW;
+		if (knob->tracks & TBG_TRACKS_FIRST && tbg_track_nats(skb, p))
+			return TBG_WHY_NO_FLOW;
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
 		if (!tbg_is_tagged(skb, p))
@@ -411,11 +413,14 @@ int tbg_ingress(struct __sk_buff *skb)
 	}
 	if (!tbg_port_served(knob, p->key.local_port)) {
 		/* sends it through lo again: it comes back with a route attached */
-		if (tbg_is_unrouted(skb, knob, p))
+		if (tbg_port_served(knob, p->key.remote_port) && tbg_is_unrouted(skb, p))
 			return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}
+	/* the daemon lets it arrive again */
+	if (tbg_is_unrouted(skb, p))
+		return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
 	/* tbg_answer looks up the connection itself */
 	if (p->payload_len &&
 	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)

@@ -37,6 +37,9 @@ struct nf_conn___wire {
 	union nf_conntrack_proto___wire proto;
 } __attribute__((preserve_access_index));
 
+/* include/uapi/linux/netfilter/nf_conntrack_common.h: IPS_NAT_MASK */
+#define TBG_TRACK_NAT		0x30
+
 /* include/uapi/linux/netfilter/nf_conntrack_tcp.h */
 #define TBG_TRACK_ESTABLISHED	3
 #define TBG_TRACK_LIBERAL	0x08
@@ -72,29 +75,34 @@ static __always_inline bool tbg_track_lags(const struct tbg_knob *knob)
 }
 
 /*
- * Returns conntrack's entry of the segment's connection, or NULL. *replies: 1 if the segment goes
- * in the direction of replies there.
+ * Returns conntrack's entry of the segment's connection, or NULL; back: by the addresses of what
+ * answers the segment. *replies: 1 if the segment, or its answer, goes in the direction of replies
+ * there.
  */
 static __always_inline struct nf_conn___wire *tbg_track_find(struct __sk_buff *skb,
-							     const struct tbg_pkt *p,
+							     const struct tbg_pkt *p, bool back,
 							     __u8 *replies)
 {
+	const struct tbg_flow_key *k = &p->key;
+	const __u32 *from = back ? k->local : k->remote, *to = back ? k->remote : k->local;
+	__be16 sport = back ? k->local_port : k->remote_port;
+	__be16 dport = back ? k->remote_port : k->local_port;
 	struct bpf_ct_opts___wire opts = { .netns_id = BPF_F_CURRENT_NETNS,
 					   .l4proto = IPPROTO_TCP };
 	struct bpf_sock_tuple tuple = {};
 	struct nf_conn___wire *ct;
 
 	if (p->v6) {
-		__builtin_memcpy(tuple.ipv6.saddr, p->key.remote, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, p->key.local, 16);
-		tuple.ipv6.sport = p->key.remote_port;
-		tuple.ipv6.dport = p->key.local_port;
+		__builtin_memcpy(tuple.ipv6.saddr, from, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, to, 16);
+		tuple.ipv6.sport = sport;
+		tuple.ipv6.dport = dport;
 		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), &opts, sizeof(opts));
 	} else {
-		tuple.ipv4.saddr = p->key.remote[3];
-		tuple.ipv4.daddr = p->key.local[3];
-		tuple.ipv4.sport = p->key.remote_port;
-		tuple.ipv4.dport = p->key.local_port;
+		tuple.ipv4.saddr = from[3];
+		tuple.ipv4.daddr = to[3];
+		tuple.ipv4.sport = sport;
+		tuple.ipv4.dport = dport;
 		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), &opts, sizeof(opts));
 	}
 	*replies = opts.dir;
@@ -125,7 +133,7 @@ static __attribute__((noinline)) int tbg_track_ready(struct __sk_buff *skb,
 
 	if (!tbg_conntrack || !p)
 		return 0;
-	ct = tbg_track_find(skb, p, &replies);
+	ct = tbg_track_find(skb, p, false, &replies);
 	if (!ct)
 		return 0;
 	fits = tbg_track_fits(ct) && (replies || !reverse);
@@ -134,6 +142,27 @@ static __attribute__((noinline)) int tbg_track_ready(struct __sk_buff *skb,
 		bpf_ct_change_timeout(ct, 0);
 	bpf_ct_release(ct);
 	return fits;
+}
+
+/*
+ * Returns 1 if NAT has changed addresses or ports of the connection, as it can on lo, where the
+ * segment has passed output and postrouting. An entry of the daemon's would not change them back.
+ * The answers' addresses are those of the entry, whatever NAT has changed.
+ */
+static __attribute__((noinline)) int tbg_track_nats(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	struct nf_conn___wire *ct;
+	__u8 replies;
+	int nats;
+
+	if (!tbg_conntrack || !p)
+		return 0;
+	ct = tbg_track_find(skb, p, true, &replies);
+	if (!ct)
+		return 0;
+	nats = !!(BPF_CORE_READ(ct, status) & TBG_TRACK_NAT);
+	bpf_ct_release(ct);
+	return nats;
 }
 
 /*
@@ -147,7 +176,7 @@ static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const
 
 	if (!tbg_conntrack || !p)
 		return 0;
-	ct = tbg_track_find(skb, p, &replies);
+	ct = tbg_track_find(skb, p, false, &replies);
 	if (!ct)
 		return 0;
 	bpf_ct_change_timeout(ct, TBG_TRACK_REST_MS);
@@ -226,7 +255,7 @@ static __attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb,
 
 	if (!tbg_conntrack || !p || !key)
 		return 0;
-	ct = tbg_track_find(skb, p, &replies);
+	ct = tbg_track_find(skb, p, false, &replies);
 	if (!ct)
 		return 0;
 	if (!replies) {

@@ -127,17 +127,15 @@ static __always_inline void tbg_way_renew(struct __sk_buff *skb, const struct tb
 
 /*
  * Returns whether the segment is from this machine to itself and has no route attached,
- * as those that our timer causes. The kernel would then look one up as for a received
+ * as those that our timer or the daemon causes. The kernel would then look one up as for a received
  * packet, and drop it: 127.0.0.1 and the machine's own addresses are martian sources
  * (IPv4 only).
  */
-static __always_inline bool tbg_is_unrouted(struct __sk_buff *skb, const struct tbg_knob *knob,
-					    const struct tbg_pkt *p)
+static __always_inline bool tbg_is_unrouted(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct sk_buff___wire *b = (void *)skb;
 
-	return skb->ifindex == TBG_LO && !p->v6 && tbg_port_served(knob, p->key.remote_port) &&
-	       !BPF_CORE_READ(b, _skb_refdst);
+	return skb->ifindex == TBG_LO && !p->v6 && !BPF_CORE_READ(b, _skb_refdst);
 }
 
 /*
