@@ -143,7 +143,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 		bpf_spin_unlock(&f->lock);
 	}
 	if (knob->births == TBG_BIRTHS_KERNEL)
-		tbg_track_rest(skb, p);
+		tbg_track_rest(skb, p, knob->tracks & TBG_TRACKS_FIRST);
 	tbg_stat(given);
 	tbg_hit_note(s, knob);
 	return 1;

@@ -59,7 +59,13 @@ extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
 /* 1: the kernel has these three kfuncs. Set by the daemon before loading. */
 const volatile __u32 tbg_conntrack = 0;
 
-#define TBG_TRACK_REST_MS 300000	/* conntrack's own for what is not acknowledged */
+/*
+ * How long an entry rests: conntrack's own timeout for what is not acknowledged. Where the daemon
+ * has added it, that for what is closed: a SYN of the client's is invalid by then, once nobody
+ * looks at SYNs (tbg_track_syn) any more.
+ */
+#define TBG_TRACK_REST_MS 300000
+#define TBG_TRACK_REST_FIRST_MS 10000
 
 /* Segments for the daemon, see abi/untracked.h. Full: the client sends it again. */
 struct {
@@ -169,7 +175,8 @@ static __attribute__((noinline)) int tbg_track_nats(struct __sk_buff *skb, const
  * The segment's connection is given back: conntrack may not see its end, so its entry is not
  * kept for days.
  */
-static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const struct tbg_pkt *p)
+static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const struct tbg_pkt *p,
+						    bool first)
 {
 	struct nf_conn___wire *ct;
 	__u8 replies;
@@ -179,7 +186,7 @@ static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const
 	ct = tbg_track_find(skb, p, false, &replies);
 	if (!ct)
 		return 0;
-	bpf_ct_change_timeout(ct, TBG_TRACK_REST_MS);
+	bpf_ct_change_timeout(ct, first ? TBG_TRACK_REST_FIRST_MS : TBG_TRACK_REST_MS);
 	bpf_ct_release(ct);
 	return 0;
 }
