@@ -322,6 +322,13 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 	return b->mode != was;
 }
 
+uint32_t tbg_births_guess(const struct tbg_births *b)
+{
+	if (!b->forgets || b->untracked)
+		return b->tracks;
+	return b->tracks | TBG_TRACKS_FIRST | TBG_TRACKS_ENTRIES;
+}
+
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well)
 {
 	b->refused += nr;

@@ -83,6 +83,12 @@ void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
 /* Reports that conntrack has refused nr entries of the daemon, like hand-overs that failed. */
 void tbg_births_untracked(struct tbg_births *b, unsigned int nr, int err);
 
+/*
+ * The tracks to go by until changed rules are read: NAT may have come, which loses late sockets
+ * at once.
+ */
+uint32_t tbg_births_guess(const struct tbg_births *b);
+
 /* Reads the rules again; true: mode has changed. Needs CAP_NET_ADMIN. */
 bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loads, attaches, supervises and removes the wire tier. Every error becomes
- * one sentence for the operator, and leaves nothing attached.
+ * Loads, attaches, supervises and removes wire. Each error becomes a sentence, and leaves nothing.
  */
 #include "tiers/wire.h"
 
@@ -616,12 +615,13 @@ void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 	if (look || tbg_routes_due(&w->routes, now_ns) ||
 	    (w->rules_wait && now_ns - w->looked_ns >= LOOK_GAP_NS))
 		births_look(w, now_ns);
+	if (w->rules_wait)
+		w->maps.knob->tracks = tbg_births_guess(&w->births);
 }
 
 bool tbg_wire_waits(const struct tbg_wire *w)
 {
-	return w->on.news_wait ||
-	       (w->own && (w->rules_wait || tbg_routes_changed(&w->routes)));
+	return w->on.news_wait || (w->own && (w->rules_wait || tbg_routes_changed(&w->routes)));
 }
 
 void tbg_wire_unfollowed(struct tbg_wire *w, char ret[TBG_UNFOLLOWED_LEN])
