@@ -470,6 +470,7 @@ def t_hand_over_that_conntrack_calls_new_is_helped():
             while not late()["tracks"]:
                 with connect(PORT, 4) as c:
                     dialogue(c)
+            time.sleep(0.3)     # all of the last dialogue are counted
             assert "dropped by the firewall" in talk.text(d, "status")
             assert "conntrack learns" in talk.text(d, "status")
             before = late()
