@@ -42,7 +42,10 @@ struct tbg_listener {
 #define TBG_BIRTHS_WIRE	1	/* wire, as soon as it knows what the kernel would offer */
 #define TBG_BIRTHS_NONE	2	/* the kernel, and wire takes no connection over */
 
-/* FIRST: to know a connection before the kernel gets it. ENTRIES: the daemon has added some. */
+/*
+ * Conntrack. FIRST: a connection must be known to it before the kernel gets a segment. ENTRIES: it
+ * may have some of wire's connections.
+ */
 #define TBG_TRACKS_FIRST 1
 #define TBG_TRACKS_ENTRIES 2
 
@@ -75,7 +78,7 @@ struct tbg_knob {
 	__u32 ways;		/* changes when tbg_ways may have changed */
 	__u32 labels;		/* mask of IPv6 flow labels; 0: none are sent */
 	__u32 asks;		/* TBG_ASKS_*: for which versions of IP tbg_pairs has the ways */
-	__u32 tracks;		/* TBG_TRACKS_*: what conntrack needs */
+	__u32 tracks;		/* TBG_TRACKS_*; 0: conntrack is not in use */
 	__u16 ports_left[2];	/* first and last port of clients that rules select by */
 	__u64 cookie[2];	/* key of the sequence numbers of wire's SYN-ACKs */
 	__u64 key[2];		/* key of the cache's hash */

@@ -121,8 +121,8 @@ struct tbg_tcb {
 	__u16 mac[3];		/* source address of that frame */
 	__u16 own[3];		/* its destination address: the interface's own */
 	__u16 vlan;		/* VLAN tag of these frames, network order; 0: none */
-	__u8 fails;		/* HANDED: plain segments that the kernel has dropped */
-	__u8 tried;		/* HANDED: TBG_HAND_* of the last one; OPEN: TBG_TCB_* */
+	__u8 fails;		/* segments that the kernel dropped, or that waited for conntrack */
+	__u8 tried;		/* TBG_TCB_*; HANDED: TBG_HAND_* of the last one, too */
 	/* Written by the daemon alone, for the next give-back; see tbg_tcb_take(). */
 	__u16 given_at;		/* answers at the last give-back, low bits; 0: none */
 	__u16 unpaid;		/* give-backs in a row that did not pay */
@@ -133,6 +133,7 @@ struct tbg_tcb {
 #define TBG_HAND_PLAIN	0x01	/* the kernel has no reason to drop it */
 #define TBG_HAND_KNOWN	0x02	/* conntrack matched it to an established connection */
 #define TBG_HAND_MADE	0x04	/* its socket was seen */
+#define TBG_TCB_PASSED	0x20	/* the host's firewall has let its beginning pass */
 #define TBG_TCB_XDP	0x40	/* the last reply left by XDP */
 #define TBG_TCB_COUNTED	0x80	/* counted among the connections of its client in tbg_crowds */
 

@@ -12,7 +12,7 @@
 
 struct tbg_untracked {
 	struct tbg_tcb_key key;
-	__u32 turns;		/* 1: the client is to be the side that began */
+	__u32 inbound;		/* 1: the client is to be the originator in conntrack */
 	__u32 ifindex;
 	__u32 seq, ack;
 	__u32 tsval, tsecr;	/* if flags has TBG_FLOW_TS */

@@ -53,6 +53,7 @@ struct tbg_agreed {
 	__u16 mtu;		/* for our packets */
 	__u8 snd_wscale, rcv_wscale, flags;
 	__u8 hops;		/* of our packets: TTL or hop limit */
+	__u8 tried;		/* TBG_TCB_PASSED, or 0 */
 };
 
 /*
@@ -139,9 +140,10 @@ tbg_tcb_begin(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	if (!knob || !p || !key || !a)
 		return TBG_WHY_OFF;
 	tbg_tcb_make(skb, knob, p, a, &f);
+	f.tried = a->tried;
 	crowd = tbg_crowd_join(key);
 	if (crowd) {
-		f.tried = TBG_TCB_COUNTED;
+		f.tried |= TBG_TCB_COUNTED;
 		/*
 		 * over the limit by now: leave its first request to the daemon, which
 		 * refuses it

@@ -112,7 +112,7 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 	struct tbg_pkt *p = &s->pkt;
 	__u32 now_ms = s->now_ms, frame;
 	struct tbg_given g = {};
-	int why;
+	int why, crowd;
 
 	if (!tbg_wire_answers(knob) || tbg_give_find(skb, s) || !tbg_give_socket(skb, p, &g))
 		return 0;
@@ -137,12 +137,12 @@ static __always_inline int tbg_give(struct __sk_buff *skb, struct tbg_scratch *s
 		tbg_count(TBG_WHY_GIVE_LATE);
 		return 0;
 	}
-	if (tbg_crowd_join(key)) {
-		bpf_spin_lock(&f->lock);
-		f->tried |= TBG_TCB_COUNTED;
-		bpf_spin_unlock(&f->lock);
-	}
-	if (knob->births == TBG_BIRTHS_KERNEL)
+	crowd = tbg_crowd_join(key);
+	bpf_spin_lock(&f->lock);
+	f->tried |= (crowd ? TBG_TCB_COUNTED : 0) |
+		    (knob->births == TBG_BIRTHS_KERNEL ? TBG_TCB_PASSED : 0);
+	bpf_spin_unlock(&f->lock);
+	if (knob->tracks & TBG_TRACKS_ENTRIES)
 		tbg_track_rest(skb, p, knob->tracks & TBG_TRACKS_FIRST);
 	tbg_stat(given);
 	tbg_hit_note(s, knob);

@@ -136,7 +136,7 @@ static __always_inline void tbg_hand_done(struct __sk_buff *skb, const struct tb
 	if (read)
 		tbg_tcb_move(f, skb->ifindex, mac);
 	left = tbg_crowd_left(f);
-	f->tried = tried;
+	f->tried = tried | (f->tried & TBG_TCB_PASSED);
 	bpf_spin_unlock(&f->lock);
 	if (left)
 		tbg_crowd_leave(key);
@@ -164,7 +164,8 @@ static __always_inline int tbg_hand_ask(struct __sk_buff *skb, const struct tbg_
 					 const struct tbg_tcb_key *key, struct tbg_tcb *f,
 					 bool sound)
 {
-	if (tbg_hand_is_last(f))
+	/* a client that repeats its segment to a socket that is not there has been counted */
+	if (f->state != TBG_TCB_HANDED && tbg_hand_is_last(f))
 		return TBG_HAND_RESET;
 	tbg_track_ask(skb, p, key, false, sound);
 	tbg_count(TBG_WHY_UNTRACKED);
@@ -243,6 +244,11 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	}
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
 	asks = knob->tracks & TBG_TRACKS_FIRST;
+	/* with an entry it would be established for a firewall that has not let it pass */
+	if (!stays && asks && !(f->tried & TBG_TCB_PASSED)) {
+		bpf_sk_release(sk);
+		return TBG_HAND_CLOSE;
+	}
 	if (!stays && tbg_track_ready(skb, p, asks)) {
 		tried |= TBG_HAND_KNOWN;
 	} else if (!stays && asks) {
@@ -289,7 +295,8 @@ static __attribute__((noinline)) int tbg_hand_failed(struct __sk_buff *skb,
 		return 0;
 	if (!tbg_segment_sound(skb, s) || !(f->tried & TBG_HAND_PLAIN))
 		return 0;
-	tbg_hand_report(key);
+	if (f->tried & TBG_TCB_PASSED)
+		tbg_hand_report(key);
 	return tbg_hand_is_last(f);
 }
 

@@ -120,6 +120,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 			return TBG_WHY_CSUM;
 		if (!tbg_is_tagged(skb, p))
 			tbg_offer_learn(skb, p, &a);
+		a.tried = knob->births == TBG_BIRTHS_KERNEL ? TBG_TCB_PASSED : 0;
 		*taken = true;
 		break;
 	case TBG_FOUND_LISTENER:
@@ -419,7 +420,7 @@ int tbg_ingress(struct __sk_buff *skb)
 		return TBG_PASS;
 	}
 	/* the daemon lets it arrive again */
-	if (tbg_is_unrouted(skb, p))
+	if (tbg_sockets && tbg_is_unrouted(skb, p))
 		return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
 	/* tbg_answer looks up the connection itself */
 	if (p->payload_len &&

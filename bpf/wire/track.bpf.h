@@ -4,11 +4,11 @@
  * sequence numbers is removed before the kernel gets a segment, and conntrack picks the
  * connection up in its middle.
  *
- * Two kinds of rules do not let it do that: nf_conntrack_tcp_loose=0; and NAT, which drops the
- * late socket of a segment in the direction of the connection's first one, because it compares
- * the client's port with that of the socket, which has none yet (nf_nat_ipv4_local_in). There
- * (TBG_TRACKS_FIRST) the daemon adds an entry first, as if this host had begun the connection, and
- * lets the segment arrive again.
+ * Some hosts do not let it do that: with nf_conntrack_tcp_loose=0; with rules that drop what is
+ * new and no SYN; and with NAT, which drops the late socket of a segment in the direction of the
+ * connection's first one, because it compares the client's port with that of the socket, which
+ * has none yet (nf_nat_ipv4_local_in). There (TBG_TRACKS_FIRST) the daemon adds an entry first,
+ * as if this host had begun the connection, and lets the segment arrive again.
  */
 #ifndef TBG_WIRE_TRACK_BPF_H
 #define TBG_WIRE_TRACK_BPF_H
@@ -67,17 +67,20 @@ const volatile __u32 tbg_conntrack = 0;
 #define TBG_TRACK_REST_MS 300000
 #define TBG_TRACK_REST_FIRST_MS 10000
 
+#define TBG_TRACK_RING	(1 << 19)	/* bytes: 165 segments */
+#define TBG_TRACK_LAG	(TBG_TRACK_RING / 4)
+
 /* Segments for the daemon, see abi/untracked.h. Full: the client sends it again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 19);
+	__uint(max_entries, TBG_TRACK_RING);
 } tbg_untracked SEC(".maps");
 
 /* Returns whether the daemon is behind with these: new connections are left to the kernel. */
 static __always_inline bool tbg_track_lags(const struct tbg_knob *knob)
 {
 	return knob->tracks & TBG_TRACKS_FIRST &&
-	       bpf_ringbuf_query(&tbg_untracked, BPF_RB_AVAIL_DATA) > 1 << 17;
+	       bpf_ringbuf_query(&tbg_untracked, BPF_RB_AVAIL_DATA) > TBG_TRACK_LAG;
 }
 
 /*
@@ -192,13 +195,30 @@ static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const
 }
 
 /*
- * Gives the daemon the segment, of which the kernel gets nothing now; turns: see abi/untracked.h.
- * sound: its checksum is right, so that it may arrive again, with one of the daemon's. Not
- * inlined: the verifier checks it once.
+ * Returns whether the daemon makes the same segment, but for checksums: with a VLAN tag of 802.1Q,
+ * without an urgent pointer. Not without payload: wire would take it for an ACK of its own. Others
+ * are rare, and their clients send them again.
+ */
+static __always_inline bool tbg_track_repeats(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	/* volatile: one read with a computed offset is refused by the verifier */
+	__u32 tag = *(volatile __u32 *)&skb->protocol;
+
+	if (skb->vlan_present)
+		tag = *(volatile __u32 *)&skb->vlan_proto;
+	if ((p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK || !p->payload_len)
+		return false;
+	return (!skb->vlan_present && p->l3 == ETH_HLEN) || tag == bpf_htons(ETH_P_8021Q);
+}
+
+/*
+ * Gives the daemon the segment, of which the kernel gets nothing now; inbound: see
+ * abi/untracked.h. sound: its checksum is right, so that it may arrive again, with one of the
+ * daemon's. Not inlined: the verifier checks it once.
  */
 static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
 						    const struct tbg_pkt *p,
-						    const struct tbg_tcb_key *key, bool turns,
+						    const struct tbg_tcb_key *key, bool inbound,
 						    bool sound)
 {
 	struct tbg_untracked *to;
@@ -210,7 +230,7 @@ static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
 	if (!to)
 		return 0;
 	to->key = *key;
-	to->turns = turns;
+	to->inbound = inbound;
 	to->ifindex = skb->ifindex;
 	to->seq = p->seq;
 	to->ack = p->ack;
@@ -225,8 +245,7 @@ static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
 		len = TBG_UNTRACKED_MAX;
 		to->tcp_flags &= ~TBG_TCP_FIN;	/* the client sends the rest again */
 	}
-	/* damaged, or with urgent data, which is rare: the client sends it again */
-	if (!sound || (p->tcp_flags & ~(TBG_TCP_PSH | TBG_TCP_FIN)) != TBG_TCP_ACK)
+	if (!sound || !tbg_track_repeats(skb, p))
 		to->tcp_flags = 0;
 	to->len = len;
 	if (bpf_skb_load_bytes(skb, 0, to->mac, sizeof(to->mac)) ||

@@ -123,7 +123,7 @@ static json_t *late_json(const struct tbg_server *s)
 			 "refused", (json_int_t)tbg_wire_births(s->wire)->refused,
 			 "syns", tbg_births_text(tbg_wire_births(s->wire)),
 			 "syns_why", tbg_wire_births(s->wire)->why,
-			 "tracks", tbg_wire_births(s->wire)->tracks & TBG_TRACKS_FIRST,
+			 "tracks", tbg_births_tracks(tbg_wire_births(s->wire)),
 			 "asks_why", tbg_wire_routes(s->wire)->asks_why,
 			 "asked", (json_int_t)tbg_wire_routes(s->wire)->pairs.seq);
 }

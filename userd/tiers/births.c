@@ -113,7 +113,7 @@ static int chain_look(const struct nlmsghdr *h, void *arg)
 	struct chains *c = arg;
 	const char *where = NULL, *type;
 
-	if (!hook || c->b->nats)	/* not a base chain */
+	if (!hook)	/* not a base chain */
 		return MNL_CB_OK;
 	type = text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TYPE));
 	c->b->reroutes |= !strcmp(type, "route");
@@ -130,11 +130,13 @@ static int chain_look(const struct nlmsghdr *h, void *arg)
 			where = hook_name(g->nfgen_family, ntohl(mnl_attr_get_u32(a)));
 	if (!where)
 		return MNL_CB_OK;
+	c->filter = true;
+	if (c->b->nats)		/* which is the reason to give */
+		return MNL_CB_OK;
 	snprintf(c->b->why, sizeof(c->b->why),
 		 "nftables has a chain at %s: table %.40s, chain %.40s", where,
 		 text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_TABLE)),
 		 text_of(tbg_attr_of(h, sizeof(*g), NFTA_CHAIN_NAME)));
-	c->filter = true;
 	return MNL_CB_OK;
 }
 
@@ -222,21 +224,24 @@ static void conntrack_ask(struct tbg_births *b)
 	bool there = loose >= 0 || b->nats;
 	bool first = there && (b->nats || !loose || b->row >= REFUSED_MAX);
 
-	if (first && (!(b->tracks & TBG_TRACKS_FIRST) || b->untracked))
+	if (first && b->forgets && (!(b->tracks & TBG_TRACKS_FIRST) || b->untracked))
 		b->untracked = tbg_track_try();
 	b->tracks &= ~TBG_TRACKS_FIRST;
-	if (first)
-		b->tracks |= TBG_TRACKS_FIRST | TBG_TRACKS_ENTRIES;
-	if (!there || (b->forgets && !(first && b->untracked)))
+	b->tracks |= (there ? TBG_TRACKS_ENTRIES : 0) | (first ? TBG_TRACKS_FIRST : 0);
+	if (!there || (b->forgets && !first))
 		return;
-	b->mode = TBG_BIRTHS_NONE;
 	if (!b->forgets)
 		strcpy(b->why, "conntrack came after the start, or its entries cannot be removed by BPF; start again");
-	else
+	else if (b->untracked)
 		snprintf(b->why, sizeof(b->why), "%s, and conntrack takes no entries of the daemon: %s",
 			 b->nats ? "netfilter has NAT" :
 			 "netfilter drops segments of connections that conntrack has not seen begin",
 			 strerror(-b->untracked));
+	else if (b->mode == TBG_BIRTHS_WIRE)
+		strcpy(b->why, "by --births wire, the firewall would not see connections that are then added to conntrack, for it has NAT or drops what conntrack has not seen begin");
+	else
+		return;
+	b->mode = TBG_BIRTHS_NONE;
 }
 
 /*
@@ -324,7 +329,7 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 
 uint32_t tbg_births_guess(const struct tbg_births *b)
 {
-	if (!b->forgets || b->untracked)
+	if (b->mode != TBG_BIRTHS_KERNEL || !b->forgets || b->untracked)
 		return b->tracks;
 	return b->tracks | TBG_TRACKS_FIRST | TBG_TRACKS_ENTRIES;
 }
@@ -332,14 +337,10 @@ uint32_t tbg_births_guess(const struct tbg_births *b)
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well)
 {
 	b->refused += nr;
-	b->tracks |= TBG_TRACKS_ENTRIES;
-	b->row = well && b->row < REFUSED_MAX ? 0 : b->row + nr;
-}
-
-void tbg_births_untracked(struct tbg_births *b, unsigned int nr, int err)
-{
-	b->untracked = err;
-	tbg_births_refused(b, nr, false);
+	if (!well)
+		b->row += nr;
+	else
+		b->row = b->row < REFUSED_MAX ? 0 : REFUSED_MAX;
 }
 
 void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets,

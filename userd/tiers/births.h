@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "abi/knob.h"
+
 /* --births: X(name, text) */
 #define TBG_BIRTHS_WANTED_LIST(X) \
 	X(AUTO, "auto") \
@@ -42,7 +44,7 @@ struct tbg_births {
 	bool filters;		/* netfilter has a chain that could refuse a client */
 	bool nats;		/* or one that translates addresses */
 	uint32_t tracks;	/* TBG_TRACKS_* of abi/knob.h */
-	int untracked;		/* negative errno: conntrack has refused an entry of the daemon */
+	int untracked;		/* negative errno: conntrack has refused the daemon's last entry */
 	bool reroutes;		/* or may have one that sets marks or TOS of answers */
 	unsigned int refused;	/* hand-overs whose segment netfilter dropped: all, */
 	unsigned int row;	/* and those in a row, without a successful one between */
@@ -59,6 +61,12 @@ void tbg_births_close(struct tbg_births *b);
 
 /* The result in a word: kernel, wire or none. */
 const char *tbg_births_text(const struct tbg_births *b);
+
+/* Whether connections are added to conntrack before the kernel gets a segment of theirs. */
+static inline bool tbg_births_tracks(const struct tbg_births *b)
+{
+	return b->mode != TBG_BIRTHS_NONE && b->tracks & TBG_TRACKS_FIRST;
+}
 
 /* Readable when nftables has changed; -1: there is none. */
 int tbg_births_fd(const struct tbg_births *b);
@@ -79,9 +87,6 @@ bool tbg_births_moved(const struct tbg_births *b);
  * more, they are the kernel's; until nftables changes.
  */
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
-
-/* Reports that conntrack has refused nr entries of the daemon, like hand-overs that failed. */
-void tbg_births_untracked(struct tbg_births *b, unsigned int nr, int err);
 
 /*
  * The tracks to go by until changed rules are read: NAT may have come, which loses late sockets

@@ -129,24 +129,25 @@ static int remove_any(struct mnl_socket *nl, const struct tbg_flow_key *flow)
 	return answer_of(nl, begin(buf, IPCTNL_MSG_CT_DELETE, 0, flow, true));
 }
 
-/* In place of an entry that conntrack may have. */
-static int establish(struct mnl_socket *nl, const struct tbg_flow_key *flow, bool outward)
+/* anew: in place of an entry that conntrack may have, which otherwise suffices. */
+static int establish(struct mnl_socket *nl, const struct tbg_flow_key *flow, bool outward,
+		     bool anew)
 {
 	int err = add(nl, flow, outward);
 
 	if (err != -EEXIST)
 		return err;
+	if (!anew)
+		return 0;
 	err = remove_any(nl, flow);
 	return err && err != -ENOENT ? err : add(nl, flow, outward);
 }
 
-/* Unless it is open. 0 or negative errno. */
+/* 0 or negative errno. */
 static int nl_open(struct mnl_socket **ret)
 {
 	int err = 0;
 
-	if (*ret)
-		return 0;
 	*ret = mnl_socket_open2(NETLINK_NETFILTER, SOCK_CLOEXEC);
 	if (!*ret)
 		return -errno;
@@ -162,7 +163,7 @@ int tbg_track_try(void)
 {
 	/* of addresses for documentation (RFC 5737) */
 	struct tbg_flow_key nobody = { .local_port = htons(9), .remote_port = htons(9) };
-	struct mnl_socket *nl = NULL;
+	struct mnl_socket *nl;
 	int err;
 
 	nobody.local[2] = nobody.remote[2] = htonl(0xffff);
@@ -171,7 +172,7 @@ int tbg_track_try(void)
 	err = nl_open(&nl);
 	if (err)
 		return err;
-	err = establish(nl, &nobody, true);
+	err = establish(nl, &nobody, true, true);
 	if (!err)
 		remove_any(nl, &nobody);
 	mnl_socket_close(nl);
@@ -211,40 +212,36 @@ static int on_untracked(void *arg, void *data, size_t len)
 {
 	const struct tbg_untracked *u = data;
 	struct tbg_track *t = arg;
-	int err = nl_open(&t->nl) ?: establish(t->nl, &u->key.flow, !u->turns);
+	/* of one that does not fit, BPF has let the time run out */
+	int err = establish(t->nl, &u->key.flow, !u->inbound, u->inbound);
 
-	if (err) {
-		t->err = err;
-		t->failed_nr++;
-	} else if (u->tcp_flags) {
+	if (err)
+		t->births->untracked = err;
+	else if (u->tcp_flags)
 		put_in(t, u);
-	}
 	/* the sample is consumed nevertheless; the descriptor remains readable */
 	return ++t->read_nr >= ASKED_MAX ? -EAGAIN : 0;
 }
 
 void tbg_track_admit(struct tbg_track *t)
 {
-	t->read_nr = t->failed_nr = 0;
+	t->read_nr = 0;
 	tbg_privilege_raise();
 	ring_buffer__consume(t->ring);
 	tbg_privilege_lower();
-	if (t->failed_nr)
-		tbg_births_untracked(t->births, t->failed_nr, t->err);
 }
 
 unsigned int tbg_track_stuck(struct tbg_track *t)
 {
 	struct tbg_tcb_key keys[STUCK_MAX];
-	unsigned int nr = tbg_tcbs_stuck(t->tcbs, keys, STUCK_MAX);
+	unsigned int nr = t->nl ? tbg_tcbs_stuck(t->tcbs, keys, STUCK_MAX) : 0;
 
 	if (!nr)
 		return 0;
 	tbg_privilege_raise();
 	for (unsigned int i = 0; i < nr; i++)
 		/* on error it is reset after a while */
-		t->births->untracked = nl_open(&t->nl) ?:
-				       establish(t->nl, &keys[i].flow, true);
+		t->births->untracked = establish(t->nl, &keys[i].flow, true, true);
 	tbg_privilege_lower();
 	return nr;
 }
@@ -252,9 +249,19 @@ unsigned int tbg_track_stuck(struct tbg_track *t)
 int tbg_track_open(struct tbg_track *t, const struct tbg_tcbs *tcbs, struct tbg_births *births,
 		   int ring_fd)
 {
+	int err;
+
 	*t = (struct tbg_track){ .tcbs = tcbs, .births = births };
+	err = nl_open(&t->nl);
+	/* a kernel without netfilter has no conntrack */
+	if (err)
+		return err == -EPROTONOSUPPORT ? 0 : err;
 	t->ring = ring_buffer__new(ring_fd, on_untracked, t, NULL);
-	return t->ring ? 0 : -errno;
+	if (t->ring)
+		return 0;
+	err = -errno;
+	tbg_track_close(t);
+	return err;
 }
 
 void tbg_track_close(struct tbg_track *t)

@@ -17,10 +17,9 @@ struct tbg_births;
 struct tbg_track {
 	const struct tbg_tcbs *tcbs;
 	struct tbg_births *births;
-	struct mnl_socket *nl;		/* NULL: nothing was to be added yet */
+	struct mnl_socket *nl;		/* NULL: there is no netfilter */
 	struct ring_buffer *ring;	/* tbg_untracked */
-	unsigned int read_nr, failed_nr;	/* of the call in progress */
-	int err;			/* the last failure */
+	unsigned int read_nr;		/* of the call in progress */
 };
 
 /* births: hears of what conntrack refuses. ring_fd: the map tbg_untracked. 0 or negative errno. */
@@ -44,8 +43,8 @@ void tbg_track_admit(struct tbg_track *t);
 unsigned int tbg_track_stuck(struct tbg_track *t);
 
 /*
- * Whether conntrack takes such connections: 0 or negative errno. Tries it with one of nobody. Needs
- * CAP_NET_ADMIN.
+ * Whether conntrack takes such connections: 0 or negative errno. Tries it with one
+ * between addresses for documentation. Needs CAP_NET_ADMIN.
  */
 int tbg_track_try(void);
 

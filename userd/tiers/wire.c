@@ -19,7 +19,6 @@
 #include <bpf/libbpf.h>
 
 #include "tiers/attach.h"
-#include "tiers/births.h"
 #include "tiers/direct.h"
 #include "bpf/translate.skel.h"
 #include "bpf/translate_direct.skel.h"
@@ -29,7 +28,6 @@
 #include "os/timers.h"
 #include "tiers/flow.h"
 #include "tiers/guard.h"
-#include "tiers/interfaces.h"
 #include "tiers/late.h"
 #include "tiers/links.h"
 #include "tiers/netlink.h"
@@ -652,7 +650,8 @@ int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_taken *ret)
 
 	if (w->own)
 		tbg_unfollowed_note(&w->unfollowed, fd, !err);
-	if (!err && !ret->tcb.fails && !(ret->tcb.tried & TBG_HAND_KNOWN))
+	if (!err && (w->maps.knob->tracks & TBG_TRACKS_FIRST ||
+		     (!ret->tcb.fails && !(ret->tcb.tried & TBG_HAND_KNOWN))))
 		atomic_store_explicit(&w->handed_well, true, memory_order_relaxed);
 	return err;
 }

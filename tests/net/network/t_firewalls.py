@@ -467,9 +467,12 @@ def t_hand_over_that_conntrack_calls_new_is_helped():
     """
     for rules in (NEW_NOT_SYN, SYN_ALONE_IS_NEW):
         with firewall(rules):
-            while not late()["tracks"]:
+            for _ in range(20):
                 with connect(PORT, 4) as c:
                     dialogue(c)
+                if late()["tracks"]:
+                    break
+            assert refused(PORT, 4) == (rules is SYN_ALONE_IS_NEW)
             time.sleep(0.3)     # all of the last dialogue are counted
             assert "dropped by the firewall" in talk.text(d, "status")
             assert "conntrack learns" in talk.text(d, "status")

@@ -241,5 +241,69 @@ def t_entries_go_with_their_connections():
                 assert int(line.split()[4]) <= 10, line
 
 
+def t_ban_that_comes_after_the_beginning():
+    """Wire has answered the SYN; the rules judge the first segment that the kernel gets."""
+    for rules in (fw.UFW, fw.FIREWALLD):
+        with fw.connect(fw.PORT, 4, bad=True, timeout=2) as banned, fw.connect(fw.PORT, 4) as c:
+            for one in (banned, c):
+                assert one.get("/hit").body == fw.HIT
+            with fw.firewall(rules):
+                banned.send(talk.request("/none"))
+                try:
+                    assert not banned.s.recv(1)         # closed; to be asked again
+                except TimeoutError:
+                    pass
+                if rules is fw.UFW:
+                    assert c.get("/none").status == 404
+                else:
+                    # it could not be added to conntrack without letting the banned one in
+                    c.send(talk.request("/none"))
+                    assert not c.s.recv(1)
+
+
+def t_losses_of_one_client_are_not_blamed_on_the_rules():
+    """Every other segment of a client's is lost, always after the hand-over."""
+    lossy = """
+table inet nats {
+  chain before { type nat hook prerouting priority -100; policy accept; }
+  chain inward { type filter hook input priority 0; policy accept;
+    ct state invalid drop
+    ip saddr 10.87.0.66 tcp dport 8080 ip length > 80 numgen inc mod 2 0 drop
+  }
+}"""
+    with fw.firewall(lossy):
+        for _ in range(8):
+            with fw.connect(fw.PORT, 4, bad=True) as c:
+                assert c.get("/none").status == 404
+        assert fw.late()["refused"] and fw.late()["syns"] == "the kernel", fw.late()
+
+
+def t_marks_beside_nat():
+    """Routes that go by marks, which another table sets behind the one with NAT."""
+    fw.n.server.run("ip", "rule", "add", "fwmark", "7", "lookup", "main", "priority", "77")
+    try:
+        with fw.firewall("""
+table inet a { chain before { type nat hook prerouting priority -100; policy accept; }
+}
+table inet b { chain outward { type route hook output priority -150; policy accept; }
+}"""):
+            net.until(lambda: "marks" in fw.late()["syns_why"], "the rules are not seen")
+            assert fw.late()["syns"] == "the kernel alone, which keeps the connections"
+    finally:
+        fw.n.server.run("ip", "rule", "del", "priority", "77")
+
+
+def t_births_by_wire_are_not_added_to_conntrack():
+    """They would be established before a rule has seen them."""
+    with fw.n.server.inside():
+        d = daemon.Daemon("--wire", "tbg0", "--births", "wire", listen=("0.0.0.0:8082",))
+        with d, fw.firewall(fw.FIREWALLD):
+            net.until(lambda: "--births wire" in talk.ask(d, "status")["late_sockets"]["syns_why"],
+                      "the rules are not seen")
+            late = talk.ask(d, "status")["late_sockets"]
+            assert late["syns"] == "the kernel alone, which keeps the connections", late
+            assert not late["tracks"], late
+
+
 if __name__ == "__main__":
     ktap.run(globals(), setup=begin, teardown=end)
