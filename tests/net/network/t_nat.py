@@ -55,8 +55,8 @@ table inet nats {
 AT_THE_DOOR = """
 table inet nats {
   chain before { type nat hook prerouting priority -100; policy accept;
-    tcp dport 80 redirect to :8080
-    tcp dport 81 redirect to :8081
+    ip daddr 10.87.0.0/24 tcp dport 80 dnat ip to 10.87.0.1:8080
+    ip daddr 10.87.0.0/24 tcp dport 81 dnat ip to 10.87.0.1:8081
     ip daddr 10.87.0.98 dnat ip to 10.87.0.1
   }
   chain inward { type nat hook input priority 100; policy accept;
@@ -198,6 +198,33 @@ def t_addresses_that_nat_changes_at_the_door():
                     fw.dialogue(c)
     finally:
         fw.n.server.run("ip", "address", "del", "10.87.0.98/24", "dev", "tbg0")
+
+
+def t_vlan():
+    """The tag comes again, too."""
+    for ns, number in ((fw.n.server, 1), (fw.n.client, 2)):
+        try:
+            ns.run("ip", "link", "add", "link", "tbg0", "name", "tbg0.5", "type", "vlan", "id",
+                   "5")
+        except RuntimeError as why:
+            raise ktap.Skip(f"no VLAN: {why}") from why
+        ns.run("ip", "address", "add", f"10.98.0.{number}/24", "dev", "tbg0.5")
+        ns.run("ip", "address", "add", f"fd98::{number}/64", "dev", "tbg0.5", "nodad")
+        ns.run("ip", "link", "set", "tbg0.5", "up")
+    try:
+        with fw.firewall(fw.FIREWALLD):
+            before = fw.late()
+            for address in ("10.98.0.1", "fd98::1"):
+                for port in (fw.OTHER, fw.PORT):
+                    for _ in range(2):
+                        with talk.Connection(fw.n.client.connect((address, port))) as c:
+                            fw.dialogue(c)
+            after = fw.late()
+            assert after["handed"] >= before["handed"] + 2, (before, after)
+            assert after["refused"] == before["refused"], (before, after)
+    finally:
+        for ns in (fw.n.server, fw.n.client):
+            ns.run("ip", "link", "del", "tbg0.5")
 
 
 def t_rules_that_have_just_come():
