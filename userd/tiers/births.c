@@ -140,20 +140,45 @@ static int chain_look(const struct nlmsghdr *h, void *arg)
 	return MNL_CB_OK;
 }
 
+/* Dumps chains or rules of all families. 0 or negative errno. */
+static int nft_dump(uint16_t what, void (*begin)(void *arg), mnl_cb_t fn, struct chains *c)
+{
+	char buf[MNL_NLMSG_HDRLEN + sizeof(struct nfgenmsg)] __attribute__((aligned(8)));
+	struct nlmsghdr *h;
+	struct nfgenmsg *g;
+
+	h = tbg_netlink_request(buf, NFNL_SUBSYS_NFTABLES << 8 | what, sizeof(*g), &g);
+	g->nfgen_family = NFPROTO_UNSPEC;
+	g->version = NFNETLINK_V0;
+	return tbg_netlink_dump(NETLINK_NETFILTER, h, begin, fn, c);
+}
+
+static void rules_begin(void *arg)
+{
+	struct chains *c = arg;
+
+	c->b->counts = false;
+}
+
+/* The name of an expression of nftables and of a match of iptables, wherever it is nested. */
+static int rule_look(const struct nlmsghdr *h, void *arg)
+{
+	static const char name[] = "connlimit";
+	struct chains *c = arg;
+
+	c->b->counts |= !!memmem(mnl_nlmsg_get_payload(h), mnl_nlmsg_get_payload_len(h), name,
+				 sizeof(name));
+	return MNL_CB_OK;
+}
+
 /* Whether nftables has a chain that may filter, or cannot be asked. */
 static bool nft_filters(struct tbg_births *b)
 {
-	char buf[MNL_NLMSG_HDRLEN + sizeof(struct nfgenmsg)] __attribute__((aligned(8)));
 	struct chains c = { .b = b };
-	struct nlmsghdr *h;
-	struct nfgenmsg *g;
-	int err;
+	int err = b->nft ? nft_dump(NFT_MSG_GETCHAIN, chains_begin, chain_look, &c) : b->nft_err;
 
-	h = tbg_netlink_request(buf, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETCHAIN, sizeof(*g), &g);
-	g->nfgen_family = NFPROTO_UNSPEC;
-	g->version = NFNETLINK_V0;
-	err = b->nft ? tbg_netlink_dump(NETLINK_NETFILTER, h, chains_begin, chain_look, &c) :
-		       b->nft_err;
+	if (!err && !b->rules_read)
+		b->rules_read = !nft_dump(NFT_MSG_GETRULE, rules_begin, rule_look, &c);
 	if (!err)
 		return c.filter;
 	/* a kernel without nftables has none of its chains */
@@ -228,7 +253,7 @@ static void conntrack_ask(struct tbg_births *b)
 		b->untracked = tbg_track_try();
 	b->tracks &= ~TBG_TRACKS_FIRST;
 	b->tracks |= (there ? TBG_TRACKS_ENTRIES : 0) | (first ? TBG_TRACKS_FIRST : 0);
-	if (!there || (b->forgets && !first))
+	if (!there || (b->forgets && !first) || b->mode == TBG_BIRTHS_NONE)
 		return;
 	if (!b->forgets)
 		strcpy(b->why, "conntrack came after the start, or its entries cannot be removed by BPF; start again");
@@ -317,6 +342,10 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 			strcpy(b->why, "netfilter has no chain that could refuse a client");
 	}
 	b->filters = filters;
+	if (b->counts && b->wanted == TBG_WANTED_AUTO) {
+		b->mode = TBG_BIRTHS_NONE;
+		strcpy(b->why, "a rule limits the number of connections (ct count, connlimit), and would not count those that are wire's");
+	}
 	conntrack_ask(b);
 	routes_ask(b, routes);
 	marks_ask(b, routes);
@@ -372,8 +401,10 @@ bool tbg_births_news(struct tbg_births *b)
 {
 	bool ret = b->nft && tbg_netlink_drain(b->nft);
 
-	if (ret)
+	if (ret) {
 		b->row = 0;
+		b->rules_read = false;
+	}
 	return ret;
 }
 

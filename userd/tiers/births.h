@@ -46,6 +46,8 @@ struct tbg_births {
 	uint32_t tracks;	/* TBG_TRACKS_* of abi/knob.h */
 	int untracked;		/* negative errno: conntrack has refused the daemon's last entry */
 	bool reroutes;		/* or may have one that sets marks or TOS of answers */
+	bool counts;		/* or a rule that limits the number of connections */
+	bool rules_read;	/* since they were last changed; only for counts */
 	unsigned int refused;	/* hand-overs whose segment netfilter dropped: all, */
 	unsigned int row;	/* and those in a row, without a successful one between */
 	char why[160];

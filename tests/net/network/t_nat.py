@@ -320,6 +320,34 @@ table inet b { chain outward { type route hook output priority -150; policy acce
         fw.n.server.run("ip", "rule", "del", "priority", "77")
 
 
+def t_limits_of_the_number_of_connections():
+    """Conntrack counts what it has seen begin and not end: wire's connections are none of these."""
+    direct = "\n".join(f"tcp dport {port} ct state new ct count over 3 reject with tcp reset"
+                       for port in (fw.OTHER, fw.PORT))
+    dynamic = """tcp dport { 8080, 8081 } ct state new \
+      add @many { ip saddr . tcp dport ct count over 3 } reject with tcp reset"""
+    for rule in (direct, dynamic):
+        with fw.firewall(f"""
+table inet limits {{
+  set many {{ type ipv4_addr . inet_service; flags dynamic; }}
+  chain inward {{ type filter hook input priority 0; policy accept;
+    {rule}
+  }}
+}}"""):
+            net.until(lambda: "ct count" in fw.late()["syns_why"], "the rule is not seen")
+            for port in (fw.OTHER, fw.PORT):
+                with contextlib.ExitStack() as stack:
+                    for _ in range(3):
+                        c = stack.enter_context(fw.connect(port, 4))
+                        assert c.get("/hit").body == fw.HIT
+                        time.sleep(0.02)        # what has ended is removed once in a tick
+                    try:
+                        fw.connect(port, 4).close()
+                    except ConnectionRefusedError:
+                        continue
+                    raise AssertionError(f"a fourth connection to {port}: {rule}")
+
+
 def t_births_by_wire_are_not_added_to_conntrack():
     """They would be established before a rule has seen them."""
     with fw.n.server.inside():
