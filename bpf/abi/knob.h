@@ -44,10 +44,11 @@ struct tbg_listener {
 
 /*
  * Conntrack. FIRST: a connection must be known to it before the kernel gets a segment. ENTRIES: it
- * may have some of wire's connections.
+ * may have some of wire's connections. GUESS: FIRST may be wrong, for rules have just changed.
  */
 #define TBG_TRACKS_FIRST 1
 #define TBG_TRACKS_ENTRIES 2
+#define TBG_TRACKS_GUESS 4
 
 /* Checks of clients: allow and deny lists (tbg_bans), a request rate (tbg_buckets). */
 #define TBG_CLIENTS_LISTED 1

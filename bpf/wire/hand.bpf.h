@@ -194,7 +194,7 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
-	__u32 now_ms = tbg_now_ms(), state;
+	__u32 now_ms = tbg_now_ms(), state, tracks;
 	bool held, first, stays, asks;
 	__u8 tried = tbg_hand_is_plain(skb, f, p) ? TBG_HAND_PLAIN : 0;
 	int err = -1;
@@ -243,11 +243,15 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		return TBG_HAND_RESET;
 	}
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
-	asks = knob->tracks & TBG_TRACKS_FIRST;
+	tracks = knob->tracks;
+	asks = tracks & TBG_TRACKS_FIRST;
 	/* with an entry it would be established for a firewall that has not let it pass */
 	if (!stays && asks && !(f->tried & TBG_TCB_PASSED)) {
-		bpf_sk_release(sk);
-		return TBG_HAND_CLOSE;
+		if (!(tracks & TBG_TRACKS_GUESS)) {
+			bpf_sk_release(sk);
+			return TBG_HAND_CLOSE;
+		}
+		asks = false;
 	}
 	if (!stays && tbg_track_ready(skb, p, asks)) {
 		tried |= TBG_HAND_KNOWN;

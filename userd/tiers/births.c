@@ -360,7 +360,8 @@ uint32_t tbg_births_guess(const struct tbg_births *b)
 {
 	if (b->mode != TBG_BIRTHS_KERNEL || !b->forgets || b->untracked)
 		return b->tracks;
-	return b->tracks | TBG_TRACKS_FIRST | TBG_TRACKS_ENTRIES;
+	return b->tracks & TBG_TRACKS_FIRST ? b->tracks :
+	       b->tracks | TBG_TRACKS_FIRST | TBG_TRACKS_ENTRIES | TBG_TRACKS_GUESS;
 }
 
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well)
