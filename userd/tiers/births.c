@@ -157,17 +157,47 @@ static void rules_begin(void *arg)
 {
 	struct chains *c = arg;
 
-	c->b->counts = false;
+	c->b->counts = c->b->turns = false;
+}
+
+/* Whether an expression of a rule needs an entry in the direction and the zone of the first SYN. */
+static bool turns(const struct nlattr *element)
+{
+	const struct nlattr *a, *data = NULL, *key = NULL;
+	bool ct = false, direction = false;
+
+	mnl_attr_for_each_nested(a, element) {
+		if (mnl_attr_get_type(a) == NFTA_EXPR_NAME)
+			ct = !strcmp(text_of(a), "ct");
+		else if (mnl_attr_get_type(a) == NFTA_EXPR_DATA)
+			data = a;
+	}
+	if (!ct || !data)
+		return false;
+	mnl_attr_for_each_nested(a, data) {
+		if (mnl_attr_get_type(a) == NFTA_CT_KEY)
+			key = a;
+		direction |= mnl_attr_get_type(a) == NFTA_CT_DIRECTION;
+	}
+	if (!key || mnl_attr_validate(key, MNL_TYPE_U32) < 0)
+		return direction;
+	return direction || ntohl(mnl_attr_get_u32(key)) == NFT_CT_DIRECTION ||
+	       ntohl(mnl_attr_get_u32(key)) == NFT_CT_ZONE;
 }
 
 /* The name of an expression of nftables and of a match of iptables, wherever it is nested. */
 static int rule_look(const struct nlmsghdr *h, void *arg)
 {
 	static const char name[] = "connlimit";
+	const struct nlattr *all = tbg_attr_of(h, sizeof(struct nfgenmsg), NFTA_RULE_EXPRESSIONS);
+	const struct nlattr *a;
 	struct chains *c = arg;
 
 	c->b->counts |= !!memmem(mnl_nlmsg_get_payload(h), mnl_nlmsg_get_payload_len(h), name,
 				 sizeof(name));
+	if (all)
+		mnl_attr_for_each_nested(a, all)
+			c->b->turns |= turns(a);
 	return MNL_CB_OK;
 }
 
@@ -257,6 +287,10 @@ static void conntrack_ask(struct tbg_births *b)
 		return;
 	if (!b->forgets)
 		strcpy(b->why, "conntrack came after the start, or its entries cannot be removed by BPF; start again");
+	else if (b->turns)
+		snprintf(b->why, sizeof(b->why), "a rule looks at the direction or the zone of connections (ct direction, original, reply, zone), and %s",
+			 b->nats ? "netfilter has NAT" :
+			 "others drop what conntrack has not seen begin");
 	else if (b->untracked)
 		snprintf(b->why, sizeof(b->why), "%s, and conntrack takes no entries of the daemon: %s",
 			 b->nats ? "netfilter has NAT" :

@@ -47,7 +47,8 @@ struct tbg_births {
 	int untracked;		/* negative errno: conntrack has refused the daemon's last entry */
 	bool reroutes;		/* or may have one that sets marks or TOS of answers */
 	bool counts;		/* or a rule that limits the number of connections */
-	bool rules_read;	/* since they were last changed; only for counts */
+	bool turns;		/* or one that looks at the direction of one, or at its zone */
+	bool rules_read;	/* since they were last changed; only for these two */
 	unsigned int refused;	/* hand-overs whose segment netfilter dropped: all, */
 	unsigned int row;	/* and those in a row, without a successful one between */
 	char why[160];

@@ -348,6 +348,30 @@ table inet limits {{
                     raise AssertionError(f"a fourth connection to {port}: {rule}")
 
 
+def t_rules_that_look_at_the_direction():
+    """They would see the entries of the daemon's the wrong way round, or not at all."""
+    nats = "chain before { type nat hook prerouting priority -100; policy accept; }"
+    outward = """chain outward {{ type filter hook output priority 0; policy drop;
+      icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept
+      {} accept
+    }}"""
+    for rule in ("ct direction reply", "meta l4proto tcp ct original proto-dst { 8080, 8081 }"):
+        with fw.firewall(f"table inet ways {{ {nats}\n{outward.format(rule)}\n}}"):
+            net.until(lambda: "direction" in fw.late()["syns_why"], "the rule is not seen")
+            for port in (fw.OTHER, fw.PORT):
+                for family in (4, 6):
+                    with fw.connect(port, family) as c:
+                        fw.dialogue(c)
+    with fw.firewall(f"""table inet zones {{ {nats}
+      chain first {{ type filter hook prerouting priority -300; ct zone set 5; }}
+      chain last {{ type filter hook output priority -300; ct zone set 5; }}
+    }}"""):
+        net.until(lambda: "zone" in fw.late()["syns_why"], "the rule is not seen")
+        for port in (fw.OTHER, fw.PORT):
+            with fw.connect(port, 4) as c:
+                fw.dialogue(c)
+
+
 def t_births_by_wire_are_not_added_to_conntrack():
     """They would be established before a rule has seen them."""
     with fw.n.server.inside():
