@@ -343,7 +343,7 @@ static __always_inline bool tbg_agreed_fits(const struct tbg_agreed *a, const st
 	return a->flags & TBG_FLOW_TS ? p->plain_ts : p->no_opt;
 }
 
-/* Turns the ACK into a reset with the same sequence number, and updates its checksum. */
+/* Turns the segment into a reset with the same sequence number, and updates its checksum. */
 static __always_inline void tbg_ack_to_rst(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	__be16 old, new;
@@ -353,6 +353,25 @@ static __always_inline void tbg_ack_to_rst(struct __sk_buff *skb, const struct t
 	new = bpf_htons((bpf_ntohs(old) & 0xff00) | TBG_TCP_RST);
 	bpf_l4_csum_replace(skb, p->l4 + 16, old, new, 2);
 	bpf_skb_store_bytes(skb, p->l4 + 12, &new, 2, 0);
+}
+
+/*
+ * Puts NOPs in place of the timestamps: the kernel ignores a reset that echoes another one than
+ * its own (since 6.14).
+ */
+static __attribute__((noinline)) int tbg_times_drop(struct __sk_buff *skb, const struct tbg_pkt *p)
+{
+	const __be32 nops = bpf_htonl(0x01010101);
+	__be32 was;
+	int i;
+
+	for (i = 0; p && p->timed && i < 3; i++) {
+		if (bpf_skb_load_bytes(skb, p->l4 + 20 + 4 * i, &was, 4))
+			return 0;
+		bpf_l4_csum_replace(skb, p->l4 + 16, was, nops, 4);
+		bpf_skb_store_bytes(skb, p->l4 + 20 + 4 * i, &nops, 4, 0);
+	}
+	return 0;
 }
 
 #endif

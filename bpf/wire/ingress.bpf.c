@@ -20,12 +20,13 @@
 
 /*
  * What socket the kernel has for a segment of an unknown connection. LISTENER: one of this
- * daemon; HALF: a request socket of one; SHARED: either, at a port of other processes, too;
- * WHOLE: an established one of anybody; HIDDEN: another one of a connection in a VRF.
+ * daemon; HALF: a request socket of one; STALE: the same, with other numbers; SHARED: one of these,
+ * at a port of other processes, too; WHOLE: an established one of anybody; HIDDEN: another one of a
+ * connection in a VRF.
  */
 enum tbg_found {
-	TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_LISTENER, TBG_FOUND_SHARED, TBG_FOUND_WHOLE,
-	TBG_FOUND_HIDDEN, TBG_FOUND_OTHER
+	TBG_FOUND_NONE, TBG_FOUND_HALF, TBG_FOUND_STALE, TBG_FOUND_LISTENER, TBG_FOUND_SHARED,
+	TBG_FOUND_WHOLE, TBG_FOUND_HIDDEN, TBG_FOUND_OTHER
 };
 
 /* Of a listener or a request socket. */
@@ -60,6 +61,8 @@ __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_
 	if (state == BPF_TCP_LISTEN ||
 	    (state == BPF_TCP_NEW_SYN_RECV && !p->payload_len && tbg_request_read(sk, p, a)))
 		ret = tbg_found_of(sk, state, p->vrf);
+	else if (state == BPF_TCP_NEW_SYN_RECV && !p->vrf && tbg_is_ours(sk, 0))
+		ret = TBG_FOUND_STALE;
 	else if (state == BPF_TCP_ESTABLISHED)
 		ret = TBG_FOUND_WHOLE;
 	if (p->vrf && ret == TBG_FOUND_WHOLE)
@@ -86,7 +89,7 @@ static __attribute__((noinline)) int tbg_begin_vrf(struct __sk_buff *skb, const 
 
 /*
  * Creates the connection of a segment that belongs to none. Returns 0 or a reason.
- * *taken: it was taken from a request socket of the kernel.
+ * *taken: the kernel has a request socket, which is to be withdrawn by the segment.
  */
 static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *s,
 				     const struct tbg_knob *knob,
@@ -121,6 +124,21 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		if (!tbg_is_tagged(skb, p))
 			tbg_offer_learn(skb, p, &a);
 		a.tried = knob->births == TBG_BIRTHS_KERNEL ? TBG_TCB_PASSED : 0;
+		*taken = true;
+		break;
+	case TBG_FOUND_STALE:
+		/*
+		 * its client has sent its SYN again, which the kernel has answered, and accepts the
+		 * first answer, which was wire's
+		 */
+		if (tbg_cookie_read(skb, s, key, &a))
+			return TBG_WHY_NO_FLOW;
+		out = tbg_way_back(skb, p);
+		if (out <= 0)
+			return out ? TBG_WHY_DROPPED : TBG_WHY_IFACE;
+		if (!tbg_segment_sound(skb, s))
+			return TBG_WHY_CSUM;
+		tbg_times_drop(skb, p);
 		*taken = true;
 		break;
 	case TBG_FOUND_LISTENER:
@@ -169,6 +187,14 @@ static __always_inline int tbg_begin_end(int why)
 	return why == TBG_WHY_DROPPED || why == TBG_WHY_FULL ? TC_ACT_SHOT : TBG_PASS;
 }
 
+/* Withdraws the request socket. What else the segment has, its client sends again. */
+static __always_inline int tbg_begin_taken(struct __sk_buff *skb, struct tbg_scratch *s)
+{
+	tbg_count(TBG_WHY_BORN);
+	tbg_ack_to_rst(skb, &s->pkt);
+	return TBG_PASS;
+}
+
 /*
  * A segment without payload of no connection of wire's. Returns a TC action, or
  * TBG_NOT_YET if it has begun a connection and has a FIN that is still to be handled.
@@ -182,14 +208,13 @@ static __always_inline int tbg_ingress_new(struct __sk_buff *skb, struct tbg_scr
 
 	if (why)
 		return tbg_begin_end(why == TBG_WHY_RACE ? TBG_WHY_NO_FLOW : why);
+	if (taken)
+		return tbg_begin_taken(skb, s);
 	/* the handshake's ACK was lost, or the client closes without a request */
 	if (s->pkt.tcp_flags & TBG_TCP_FIN)
 		return TBG_NOT_YET;
 	tbg_count(TBG_WHY_BORN);
-	if (!taken)
-		return TC_ACT_SHOT;
-	tbg_ack_to_rst(skb, &s->pkt);
-	return TBG_PASS;
+	return TC_ACT_SHOT;
 }
 
 /* A SYN: for a connection in the map, or to begin one. */
@@ -562,6 +587,8 @@ int tbg_answer(struct __sk_buff *skb)
 		f = why ? NULL : bpf_map_lookup_elem(&tbg_tcbs, &key);
 		if (!f)
 			return tbg_begin_end(why ?: TBG_WHY_NO_FLOW);
+		if (taken)
+			return tbg_begin_taken(skb, s);
 	}
 	if (tbg_is_next_door(skb, &s->pkt, f)) {
 		tbg_count(TBG_WHY_NO_FLOW);

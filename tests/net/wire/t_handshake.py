@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import client
@@ -440,6 +441,34 @@ def t_draining_daemon_waits_two_seconds_for_clients_that_keep_their_side_open():
         assert not any("clients have not closed" in x for x in other.lines), other.lines
         assert not c.pending(), "more than a FIN"
         c.forget()
+
+
+
+def t_syn_ack_that_takes_longer_than_a_second():
+    """
+    The client sends its SYN again, which the kernel may answer, with other numbers; the first
+    answer to arrive is wire's. Its ACK may be lost, too.
+    """
+    state = ("irs", "offered", "shift", "edge", "tsval_last", "tsval_newest")
+    for family, ts, lost in itertools.product((4, 6), (True, False), (False, True)):
+        c = syn(family, ts=ts)
+        was = {name: getattr(c, name) for name in state}
+        time.sleep(1.1)                     # the offer is old: this SYN is the kernel's
+        c.handshake()
+        st.barrier(family)
+        assert [seg.flags for seg in c.queue] == ["S."] and c.irs != was["irs"], c.queue
+        c.queue.clear()
+        for name, value in was.items():
+            setattr(c, name, value)
+        if not lost:
+            c.send(flags=".")
+        c.send(HIT)
+        st.barrier(family)
+        if lost:
+            c.again(HIT, seq=1)
+        assert c.response().body == BODIES["/hit"], (family, ts, lost)
+        assert c.get(talk.request("/none")).status == 404, (family, ts, lost)
+        c.drop()
 
 
 if __name__ == "__main__":
