@@ -535,7 +535,7 @@ static void births_look(struct tbg_wire *w, uint64_t now_ns)
 	if (w->routes.asks && !asked)
 		tbg_notice("toboggand: wire: the kernel is asked for the route to each client: %s",
 			   w->routes.asks_why);
-	w->maps.knob->tracks = w->births.tracks;
+	__atomic_store_n(&w->maps.knob->tracks, w->births.tracks, __ATOMIC_RELAXED);
 	if (!other)
 		return;
 	__atomic_store_n(&w->maps.knob->births, w->births.mode, __ATOMIC_RELAXED);
@@ -614,7 +614,8 @@ void tbg_wire_news(struct tbg_wire *w, uint64_t now_ns)
 	    (w->rules_wait && now_ns - w->looked_ns >= LOOK_GAP_NS))
 		births_look(w, now_ns);
 	if (w->rules_wait)
-		w->maps.knob->tracks = tbg_births_guess(&w->births);
+		__atomic_store_n(&w->maps.knob->tracks, tbg_births_guess(&w->births),
+				 __ATOMIC_RELAXED);
 }
 
 bool tbg_wire_waits(const struct tbg_wire *w)
@@ -650,7 +651,7 @@ int tbg_conn_take(struct tbg_wire *w, int fd, struct tbg_taken *ret)
 
 	if (w->own)
 		tbg_unfollowed_note(&w->unfollowed, fd, !err);
-	if (!err && (w->maps.knob->tracks & TBG_TRACKS_FIRST ||
+	if (!err && (__atomic_load_n(&w->maps.knob->tracks, __ATOMIC_RELAXED) & TBG_TRACKS_FIRST ||
 		     (!ret->tcb.fails && !(ret->tcb.tried & TBG_HAND_KNOWN))))
 		atomic_store_explicit(&w->handed_well, true, memory_order_relaxed);
 	return err;
