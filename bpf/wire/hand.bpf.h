@@ -13,6 +13,7 @@
 #include "birth.bpf.h"
 #include "send.bpf.h"
 #include "track.bpf.h"
+#include "way.bpf.h"
 
 /* include/net/tcp.h of 6.9 */
 struct bpf_tcp_req_attrs___wire {
@@ -258,6 +259,11 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	} else if (!stays && asks) {
 		bpf_sk_release(sk);
 		return tbg_hand_ask(skb, p, key, f, tried & TBG_HAND_PLAIN);
+	}
+	/* the daemon has let it arrive on lo: it has to come with a route */
+	if (!stays && asks && tbg_is_unrouted(skb, p)) {
+		bpf_sk_release(sk);
+		return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
 	}
 	if (!stays)
 		tbg_ack_raise(skb, p, f);

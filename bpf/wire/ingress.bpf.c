@@ -444,9 +444,6 @@ int tbg_ingress(struct __sk_buff *skb)
 		tbg_count(TBG_WHY_NOT_OURS);
 		return TBG_PASS;
 	}
-	/* the daemon lets it arrive again */
-	if (tbg_sockets && tbg_is_unrouted(skb, p))
-		return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
 	/* tbg_answer looks up the connection itself */
 	if (p->payload_len &&
 	    (p->tcp_flags & (TBG_TCP_SYN | TBG_TCP_RST | TBG_TCP_ACK)) == TBG_TCP_ACK)
