@@ -18,6 +18,7 @@
 
 #include <bpf/bpf.h>
 
+#include "core/csum.h"
 #include "os/cgroup.h"
 #include "os/message.h"
 #include "os/privilege.h"
@@ -123,23 +124,6 @@ void tbg_guard_sweep(const struct tbg_guard *g,
 	}
 }
 
-/* RFC 1071 checksum of an even number of bytes. */
-static uint32_t sum(const void *at, size_t len, uint32_t from)
-{
-	const uint16_t *w = at;
-
-	for (size_t i = 0; i < len / 2; i++)
-		from += w[i];
-	return from;
-}
-
-static uint16_t folded(uint32_t n)
-{
-	while (n >> 16)
-		n = (n & 0xffff) + (n >> 16);
-	return ~n;
-}
-
 static struct tcphdr reset_of(const struct tbg_flow_key *key, uint32_t seq, uint32_t ack)
 {
 	struct tcphdr ret = {
@@ -151,12 +135,12 @@ static struct tcphdr reset_of(const struct tbg_flow_key *key, uint32_t seq, uint
 		.rst = 1,
 		.ack = 1,
 	};
-	uint32_t n = htons(IPPROTO_TCP) + htons(sizeof(ret));
+	uint64_t sum = htons(IPPROTO_TCP) + htons(sizeof(ret));
 
 	/* a mapped address has the same sum as the IPv4 address: its ffff counts as zero */
-	n = sum(key->local, sizeof(key->local), n);
-	n = sum(key->remote, sizeof(key->remote), n);
-	ret.check = folded(sum(&ret, sizeof(ret), n));
+	sum += tbg_csum_bytes(key->local, sizeof(key->local));
+	sum += tbg_csum_bytes(key->remote, sizeof(key->remote));
+	ret.check = ~tbg_csum_fold(sum + tbg_csum_bytes(&ret, sizeof(ret)));
 	return ret;
 }
 

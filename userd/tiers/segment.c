@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "core/csum.h"
+
 static void frame_add(struct tbg_segment *f, const void *at, size_t len)
 {
 	memcpy(f->b + f->len, at, len);
@@ -62,34 +64,23 @@ void tbg_segment_make(struct tbg_segment *f, const struct tbg_tcb_key *key,
 		frame_add(f, b, len);
 }
 
-/* Adds up 16-bit words, the last one padded (RFC 1071), for sum_fold(). */
-static uint32_t sum_of(const uint8_t *at, size_t len, uint32_t sum)
-{
-	for (size_t i = 0; i < len; i++)
-		sum += i & 1 ? at[i] : (uint32_t)at[i] << 8;
-	return sum;
-}
-
-static uint16_t sum_fold(uint32_t sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	return htons(~(sum + (sum >> 16)));
-}
-
 void tbg_segment_seal(struct tbg_segment *f, uint8_t flags, uint16_t window)
 {
 	uint8_t *ip = f->b + f->l3, *tcp = f->b + f->l4;
 	bool v6 = ip[0] >> 4 == 6;
 	size_t len = f->len - f->l4, addresses = v6 ? 32 : 8;
-	uint16_t sum, field = htons(window);
+	uint16_t field = htons(window);
+	uint64_t sum;
 
 	tcp[13] = flags;
 	memcpy(tcp + 14, &field, 2);
 	/* the header's field is still zero; the pseudo-header has the addresses */
-	sum = sum_fold(sum_of(tcp, len, sum_of(tcp - addresses, addresses, IPPROTO_TCP + len)));
-	memcpy(tcp + 16, &sum, 2);
+	sum = (uint64_t)tbg_csum_bytes(tcp, len) + tbg_csum_bytes(tcp - addresses, addresses) +
+	      htons(IPPROTO_TCP) + htons(len);
+	field = ~tbg_csum_fold(sum);
+	memcpy(tcp + 16, &field, 2);
 	if (v6)
 		return;
-	sum = sum_fold(sum_of(ip, sizeof(struct iphdr), 0));
-	memcpy(ip + 10, &sum, 2);
+	field = ~tbg_csum_bytes(ip, sizeof(struct iphdr));
+	memcpy(ip + 10, &field, 2);
 }

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "abi/untracked.h"
 #include "abi/tcb.h"
+#include "abi/untracked.h"
 #include "core/span.h"
 
 /*
