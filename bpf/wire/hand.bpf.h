@@ -183,6 +183,32 @@ static __always_inline bool tbg_hand_is_plain(struct __sk_buff *skb, const struc
 }
 
 /*
+ * Prepares conntrack for the segment that the kernel is to get; see track.bpf.h. *tried: TBG_HAND_*
+ * of this attempt. Returns TBG_NOT_YET: it may get it; else a TC action or TBG_HAND_*.
+ */
+static __always_inline int tbg_hand_track(struct __sk_buff *skb, const struct tbg_pkt *p,
+					  const struct tbg_tcb_key *key, struct tbg_tcb *f,
+					  __u32 tracks, __u8 *tried)
+{
+	bool asks = tracks & TBG_TRACKS_FIRST;
+
+	/* with an entry it would be established for a firewall that has not let it pass */
+	if (asks && !(f->tried & TBG_TCB_PASSED)) {
+		if (!(tracks & TBG_TRACKS_GUESS))
+			return TBG_HAND_CLOSE;
+		asks = false;
+	}
+	if (tbg_track_ready(skb, p, asks))
+		*tried |= TBG_HAND_KNOWN;
+	else if (asks)
+		return tbg_hand_ask(skb, p, key, f, *tried & TBG_HAND_PLAIN);
+	/* the daemon has let it arrive on lo: it has to come with a route */
+	if (asks && tbg_is_unrouted(skb, p))
+		return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
+	return TBG_NOT_YET;
+}
+
+/*
  * Hands the connection over with the segment in p, which begins with the client's next
  * byte. Returns a TC action or TBG_HAND_*. There may be a socket already, made by this
  * a moment ago.
@@ -195,10 +221,10 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
-	__u32 now_ms = tbg_now_ms(), state, tracks;
-	bool held, first, stays, asks;
+	__u32 now_ms = tbg_now_ms(), state;
+	bool held, first, stays;
 	__u8 tried = tbg_hand_is_plain(skb, f, p) ? TBG_HAND_PLAIN : 0;
-	int err = -1;
+	int err = -1, act;
 
 	if (!knob)
 		return TBG_HAND_CLOSE;
@@ -244,29 +270,14 @@ tbg_hand_over(struct __sk_buff *skb, const struct tbg_pkt *p, const struct tbg_t
 		return TBG_HAND_RESET;
 	}
 	tp = (void *)bpf_skc_to_tcp_sock(sk);
-	tracks = knob->tracks;
-	asks = tracks & TBG_TRACKS_FIRST;
-	/* with an entry it would be established for a firewall that has not let it pass */
-	if (!stays && asks && !(f->tried & TBG_TCB_PASSED)) {
-		if (!(tracks & TBG_TRACKS_GUESS)) {
+	if (!stays) {
+		act = tbg_hand_track(skb, p, key, f, knob->tracks, &tried);
+		if (act != TBG_NOT_YET) {
 			bpf_sk_release(sk);
-			return TBG_HAND_CLOSE;
+			return act;
 		}
-		asks = false;
-	}
-	if (!stays && tbg_track_ready(skb, p, asks)) {
-		tried |= TBG_HAND_KNOWN;
-	} else if (!stays && asks) {
-		bpf_sk_release(sk);
-		return tbg_hand_ask(skb, p, key, f, tried & TBG_HAND_PLAIN);
-	}
-	/* the daemon has let it arrive on lo: it has to come with a route */
-	if (!stays && asks && tbg_is_unrouted(skb, p)) {
-		bpf_sk_release(sk);
-		return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
-	}
-	if (!stays)
 		tbg_ack_raise(skb, p, f);
+	}
 	if (!stays && tp)
 		err = bpf_sk_assign_tcp_reqsk(skb, (struct sock___wire *)tp, &a, sizeof(a));
 	bpf_sk_release(sk);

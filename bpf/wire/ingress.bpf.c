@@ -97,7 +97,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 {
 	struct tbg_agreed a = { .now_ms = s->now_ms, .ways = knob->ways };
 	struct tbg_pkt *p = &s->pkt;
-	int why, out;
+	int why, out, found;
 
 	/*
 	 * Not with two VLAN tags: a connection stores one, for the segments that it
@@ -108,12 +108,13 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 	    knob->births == TBG_BIRTHS_NONE || (key->vrf && !tbg_vrf_works(knob)) ||
 	    tbg_is_link_local(&p->key) || tbg_vlans(skb, p) > 0xfff)
 		return TBG_WHY_NO_FLOW;
-	switch (tbg_found(skb, p, &a)) {
+	found = tbg_found(skb, p, &a);
+	switch (found) {
 	case TBG_FOUND_HALF:
 		out = tbg_way_back(skb, p);
 		if (out <= 0)
 			return out ? TBG_WHY_ROUTE : TBG_WHY_IFACE;
-		/* wire keeps the last free places for clients whose SYN it has answered itself */
+		/* the last free places are for clients whose SYN wire has answered */
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || !tbg_tcb_fits() ||
 		    tbg_crowd_full(key) || tbg_track_lags(knob))
 			return TBG_WHY_NO_FLOW;
@@ -127,30 +128,20 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		*taken = true;
 		break;
 	case TBG_FOUND_STALE:
-		/*
-		 * its client has sent its SYN again, which the kernel has answered, and accepts the
-		 * first answer, which was wire's
-		 */
-		if (tbg_cookie_read(skb, s, key, &a))
-			return TBG_WHY_NO_FLOW;
-		out = tbg_way_back(skb, p);
-		if (out <= 0)
-			return out ? TBG_WHY_DROPPED : TBG_WHY_IFACE;
-		if (!tbg_segment_sound(skb, s))
-			return TBG_WHY_CSUM;
-		tbg_times_drop(skb, p);
-		*taken = true;
-		break;
 	case TBG_FOUND_LISTENER:
 		why = tbg_cookie_read(skb, s, key, &a);
 		if (why)
-			return why;
+			return found == TBG_FOUND_STALE ? TBG_WHY_NO_FLOW : why;
 		out = tbg_way_back(skb, p);
 		/* dropped, the client's request comes again, and the kernel may have been asked */
 		if (out <= 0)
 			return out ? TBG_WHY_DROPPED : TBG_WHY_IFACE;
 		if (!tbg_segment_sound(skb, s))
 			return TBG_WHY_CSUM;
+		/* the kernel has answered a second SYN, but the client accepts wire's answer */
+		*taken = found == TBG_FOUND_STALE;
+		if (*taken)
+			tbg_times_drop(skb, p);
 		break;
 	case TBG_FOUND_SHARED:
 		return TBG_WHY_SHARED;

@@ -4,11 +4,14 @@
  * sequence numbers is removed before the kernel gets a segment, and conntrack picks the
  * connection up in its middle.
  *
- * Some hosts do not let it do that: with nf_conntrack_tcp_loose=0; with rules that drop what is
- * new and no SYN; and with NAT, which drops the late socket of a segment in the direction of the
- * connection's first one, because it compares the client's port with that of the socket, which
- * has none yet (nf_nat_ipv4_local_in). There (TBG_TRACKS_FIRST) the daemon adds an entry first,
- * as if this host had begun the connection, and lets the segment arrive again.
+ * On some hosts that does not work:
+ * - nf_conntrack_tcp_loose is 0: conntrack picks nothing up;
+ * - a rule drops a segment that is new for conntrack and no SYN;
+ * - there is NAT. It compares the port of the segment with that of its socket, but a late socket
+ *   has no port yet, so NAT drops the socket (nf_nat_ipv4_local_in). It does so only in the
+ *   direction of the connection's first segment.
+ * There (TBG_TRACKS_FIRST) the daemon adds an entry first, as if this host had begun the
+ * connection, and lets the segment arrive again.
  */
 #ifndef TBG_WIRE_TRACK_BPF_H
 #define TBG_WIRE_TRACK_BPF_H
@@ -60,9 +63,10 @@ extern void bpf_ct_release(struct nf_conn___wire *ct) __ksym __weak;
 const volatile __u32 tbg_conntrack = 0;
 
 /*
- * How long an entry rests: conntrack's own timeout for what is not acknowledged. Where the daemon
- * has added it, that for what is closed: a SYN of the client's is invalid by then, once nobody
- * looks at SYNs (tbg_track_syn) any more.
+ * How long an entry is kept once its connection is given back: as long as conntrack waits for an
+ * acknowledgement. One that the daemon has added is kept as long as that of a closed connection:
+ * when the daemon has ended, nobody removes it (tbg_track_syn), and with it conntrack calls a new
+ * SYN of the client invalid.
  */
 #define TBG_TRACK_REST_MS 300000
 #define TBG_TRACK_REST_FIRST_MS 10000
@@ -101,6 +105,8 @@ static __always_inline struct nf_conn___wire *tbg_track_find(struct __sk_buff *s
 	struct bpf_sock_tuple tuple = {};
 	struct nf_conn___wire *ct;
 
+	if (!tbg_conntrack)
+		return NULL;
 	if (p->v6) {
 		__builtin_memcpy(tuple.ipv6.saddr, from, 16);
 		__builtin_memcpy(tuple.ipv6.daddr, to, 16);
@@ -140,8 +146,6 @@ static __attribute__((noinline)) int tbg_track_ready(struct __sk_buff *skb,
 	__u8 replies;
 	int fits;
 
-	if (!tbg_conntrack || !p)
-		return 0;
 	ct = tbg_track_find(skb, p, false, &replies);
 	if (!ct)
 		return 0;
@@ -164,8 +168,6 @@ static __attribute__((noinline)) int tbg_track_nats(struct __sk_buff *skb, const
 	__u8 replies;
 	int nats;
 
-	if (!tbg_conntrack || !p)
-		return 0;
 	ct = tbg_track_find(skb, p, true, &replies);
 	if (!ct)
 		return 0;
@@ -184,8 +186,6 @@ static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const
 	struct nf_conn___wire *ct;
 	__u8 replies;
 
-	if (!tbg_conntrack || !p)
-		return 0;
 	ct = tbg_track_find(skb, p, false, &replies);
 	if (!ct)
 		return 0;
@@ -265,9 +265,9 @@ no:
 }
 
 /*
- * A SYN that passes up. Where conntrack has an entry of ours by these addresses and ports, it
- * would be invalid: as if the side that was called called back. The entry of a connection that
- * has ended is removed; that of another one is to be turned round before the SYN comes again.
+ * A SYN that passes up. If conntrack has an entry of the daemon's with these addresses and ports,
+ * the SYN is invalid: it comes from the side that did not begin. The entry is removed if its
+ * connection has ended. Otherwise the daemon turns it round before the SYN comes again.
  */
 static __attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb,
 						   const struct tbg_pkt *p,
@@ -279,8 +279,6 @@ static __attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb,
 	bool lives;
 	__u8 replies;
 
-	if (!tbg_conntrack || !p || !key)
-		return 0;
 	ct = tbg_track_find(skb, p, false, &replies);
 	if (!ct)
 		return 0;
