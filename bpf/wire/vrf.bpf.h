@@ -53,13 +53,16 @@ struct {
 /*
  * Connection that is the kernel's -> time of its last segment, in ms, give or take
  * TBG_VRF_AGAIN_MS. Request sockets, and closed ones that still exist (FIN-WAIT, TIME-WAIT,
- * LAST-ACK), are in no map. Anybody can fill tbg_vrf_seen with SYNs, so connections whose client
- * has completed the handshake are in tbg_vrf_proven: wire's own SYN-ACK, if they began with
- * that, would be valid again for a repeated first request, which the kernel has answered.
+ * LAST-ACK), are in no map.
  *
- * Writer: BPF. LRU. Of a connection that is evicted, the socket itself is found until it is
- * closed. Then wire may answer a SYN that the kernel would have: that client's first miss finds no
- * socket, and it is reset after some attempts.
+ * There are two maps, because anybody can fill tbg_vrf_seen with forged SYNs. Connections whose
+ * client has completed the handshake are in tbg_vrf_proven. Without that entry, a first request
+ * that comes twice could begin the connection again with wire's old cookie, although the kernel
+ * has answered it.
+ *
+ * Writer: BPF. LRU. The socket of an evicted connection is found until it is closed. After that,
+ * wire may answer a SYN that the kernel would answer. The client's first miss finds no socket then,
+ * and after some attempts the client is reset.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -287,7 +287,7 @@ KTAP_TEST(t_half_of_the_questions_are_left_to_new_clients)
 	KTAP_CHECK(oldest_ms(1, 5000, BEGIN + 26 * SECOND) < TBG_PAIR_AGAIN_MS);
 }
 
-/* The number of clients, of these first ones, whose answers are older than the routes. */
+/* How many of the clients 1 to last have no answer for these routes. */
 static unsigned int outdated(uint32_t last, uint32_t ways)
 {
 	unsigned int ret = 0;

@@ -251,7 +251,7 @@ def t_rules_that_have_just_come():
 
 
 def t_entries_go_with_their_connections():
-    """Of those given back, whose end conntrack does not see: a SYN is invalid until then."""
+    """Conntrack does not see the end of one that was given back. Its entry expires soon."""
     with fw.firewall(fw.FIREWALLD):
         for family in (4, 6):
             with fw.connect(fw.PORT, family) as c:

@@ -378,7 +378,7 @@ class Crowd:
 
 
 def questions(n, d, crowd, at_once):
-    """For all of them, so many at once: (number of questions, most that time has allowed)."""
+    """Opens their connections, at_once at a time. (Questions asked, the most that are allowed.)"""
     settled(n, d)
     is_wire(n, 4, n.links[0])
     acks = crowd.begin()
