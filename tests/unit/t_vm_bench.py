@@ -240,6 +240,33 @@ def t_cached_against_fall_through_is_one_table():
     assert "passes, abc" in got[0] and got[1].endswith("9 full") and "+100.00%" in got[1], got
 
 
+def t_a_row_fails_only_if_a_second_boot_shows_the_same():
+    opts = argparse.Namespace(update=False, against=None)
+    asked = argparse.Namespace(name="6.1")
+    high, low = [x * 1.005 for x in STEADY], [x * 0.995 for x in STEADY]
+
+    def boots(*series, problems=((), ())):
+        """(batches that are judged, boots) for a row with these batches in boot after boot."""
+        ret = [({"wire-1k": batches, "wire-304": STEADY}, list(why), {}, [])
+               for batches, why in zip(series, problems)]
+        with mock.patch.object(bench, "boot", side_effect=ret) as boot, \
+                mock.patch.object(bench, "made", return_value=PACKAGE), \
+                mock.patch.object(bench, "notify"):
+            rows, faults = bench.judged_twice(asked, opts, budget)[:2]
+        assert rows["wire-304"] is STEADY
+        return rows["wire-1k"], boot.call_count, faults
+
+    budget = {("6.1", row): (1000, PACKAGE) for row in ("wire-1k", "wire-304")}
+    assert boots(STEADY, high) == (STEADY, 1, [])
+    assert boots(high, STEADY) == (STEADY, 2, []) == boots(low, STEADY)
+    assert boots(high, high) == (high, 2, [])
+    assert boots(low, high) == (low, 2, [])
+    assert boots(high, STEADY, problems=((), ["splat"])) == (STEADY, 2, ["splat"])
+    assert boots(high, STEADY, problems=(["splat"], ())) == (high, 1, ["splat"])
+    opts.update = True
+    assert boots(high, STEADY) == (high, 1, [])
+
+
 def t_beside_another_revision_no_budget_is_judged():
     assert bench.verdict("6.1", PACKAGE, "wire-1k", STEADY, None)[0]
     assert not bench.verdict("6.1", PACKAGE, "wire-1k", [900, 1000, 1100, 1000] * 3, None)[0], \
