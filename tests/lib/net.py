@@ -58,6 +58,7 @@ TROUBLE = {
 # The retransmission was to be of a packet that still lay in a queue of its own host: nothing
 # was lost, the machine did not get round to sending it.
 UNSENT = "TcpExt.TCPSpuriousRtxHostQueues"
+BEHIND = "TcpExt.TCPSlowStartRetrans"   # behind what was sent again after a timeout
 SYN_AGAIN = "Tcp.RetransSegs", "TcpExt.TCPTimeouts"     # which count that, too
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -502,23 +503,27 @@ class Net:
         wire and from the socket, or timed out before its packet left its own queue, and
         packets are dropped where a CPU has a thousand waiting, whosever they are: what
         the kernels count then says nothing. A segment that wire drops because the daemon was
-        preempted while it gave the connection back (HAND_HELD) is sent again by the client.
+        preempted while it gave the connection back (HAND_HELD) is sent again by the client, after
+        a timeout each, and so is all that it has sent behind it: wire keeps nothing behind a gap.
         """
         ends = (("server", self.server), ("client", self.client))
         before = {name: ns.mibs() for name, ns in ends}
-        held = self.held and self.held()
+        held = self.held() if self.held else 0
         late = (self.late and self.late(), dropped())
         yield
         self.server.settle(port)
+        held = self.held() - held if self.held else 0
         wrong, unsent = [], 0
         for name, ns in ends:
             now = ns.mibs()
             moves = {key: value - before[name].get(key, 0) for key, value in now.items()}
             unsent += moves.get(UNSENT, 0)
+            if name == "client" and 0 < moves["TcpExt.TCPTimeouts"] <= held:
+                moves["Tcp.RetransSegs"] -= moves.pop(BEHIND)
             for key in SYN_AGAIN:
                 moves[key] -= min(moves["TcpExt.TCPSynRetrans"], syns)
-                if name == "client" and self.held:
-                    moves[key] -= min(moves[key], self.held() - held)
+                if name == "client":
+                    moves[key] -= min(moves[key], held)
             for proto, keys in TROUBLE.items():
                 for key in keys.split():
                     moved = moves.get(f"{proto}.{key}", 0)

@@ -38,7 +38,7 @@ def begin():
         d.write("hit", HIT)
         d.write("large", LARGE)
         d.start()
-    n.late = slow
+    n.late, n.held = slow, lambda: talk.held(d)
     tier = talk.ask(d, "status")["tiers"]["wire"]
     if not tier["on"]:
         end()
@@ -206,6 +206,26 @@ def t_segment_while_the_socket_is_being_closed_is_repeated():
             net.until(lambda: talk.held(d) > before, "never dropped")
         assert (c.response().body, c.response().body) == (HIT, body)
     assert late()["given"] == given + 1
+
+
+def t_segments_behind_one_that_is_repeated_are_repeated_too():
+    """Wire keeps nothing behind a gap, and the client has sent them before its timeout."""
+    n.server.over(PORT)
+    (target, body), (other, more) = miss(), miss()
+    with n.clean(PORT), connect() as c:
+        c.get(miss()[0])
+        for _ in range(GIVE_BACK - 1):
+            assert c.get("/hit").tier == "user"
+        held, behind = talk.held(d), talk.counts(d)["CHALLENGE"]
+        with ptrace.stopped_at(d.pid, ptrace.CONNECT,
+                               lambda: c.send(talk.request("/hit"))) as close:
+            c.send(talk.request(target))
+            net.until(lambda: talk.held(d) > held, "never dropped")
+            close()
+            # two segments and more, which the client does not put into one
+            c.send(talk.request(other, "X: " + "x" * 4000))
+            net.until(lambda: talk.counts(d)["CHALLENGE"] > behind, "never out of order")
+        assert [c.response().body for _ in range(3)] == [HIT, body, more]
 
 
 @contextlib.contextmanager
