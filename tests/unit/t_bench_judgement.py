@@ -109,6 +109,60 @@ def t_the_busiest_cpu_is_known_beside_all():
     assert refused(meters.core_ticks, {0, 9}, stat(1, 2), text="has CPUs [0], not [0, 9]")
 
 
+THREAD = """import os, sys, threading, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+def busy():
+    os.sched_setaffinity(0, {int(sys.argv[2])})
+    while time.thread_time() < 0.2:
+        pass
+    print(flush=True)
+    while True:
+        time.sleep(60)
+threading.Thread(target=busy, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+def t_a_thread_has_run_where_it_is():
+    """Whatever CPU the first thread of its program waits on."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise ktap.Skip("one CPU")
+    with subprocess.Popen([sys.executable, "-c", THREAD, str(cpus[0]), str(cpus[1])],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        tids = os.listdir(f"/proc/{child.pid}/task")
+        got = [time_cpu for (tid, _), time_cpu in meters.Others([], {cpus[1]}).look().items()
+               if tid in tids]
+        child.stdin.close()
+    assert sorted(cpu for _, cpu in got) == cpus[:2], got
+    assert [s for s, cpu in got if cpu == cpus[1]][0] >= 0.19, got
+
+
+def t_programs_that_have_ended_have_taken_time_too():
+    """Of that of the CPUs, what ours have not taken is the others'."""
+    cpu = min(os.sched_getaffinity(0))
+    code = "import sys, time\nwhile time.process_time() < 0.5: sum(range(10000))\n" \
+        "print(flush=True)\nsys.stdin.read()"
+    old, took = meters.user_s, []
+    meters.user_s, look, meters.Others.look = lambda _: took.pop(0), meters.Others.look, \
+        lambda _: {}
+    try:
+        for more_s, ours, least, most in ((0.9, True, 0.3, 0.5), (0.9, False, 0.8, 0.9),
+                                          (0.05, False, 0, 0), (0.5, True, 0, 0)):
+            took[:] = 1000.0, 1000.0 + more_s
+            with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE,
+                                  preexec_fn=lambda: os.sched_setaffinity(0, {cpu})) as child:
+                others = meters.Others([child.pid] if ours else [], {cpu})
+                child.stdout.readline()
+                got = others.since_s()
+                child.stdin.close()
+            assert least - 0.1 <= got <= most + 0.02, (more_s, ours, got)
+    finally:
+        meters.user_s, meters.Others.look = old, look
+
+
 def t_the_clients_share_is_of_the_load_alone():
     steps = []
 

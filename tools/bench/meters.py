@@ -16,8 +16,27 @@ from messages import Problem, notify
 QUIET_SHARE = 0.02          # busy share of the server's CPUs without a load: more is work of others
 IDLE_MAX = 0.05             # more than that is reported instead of subtracted
 QUIET_WAIT_S = 90           # maximum wait for it in the whole run; then disturbed samples stay
+UNSEEN_MIN_S = 0.1          # less may be rounding: each process has hundredths of a second
 FORKS_MAX = 20              # forks in one sample: our client has fewer
 USER_HZ = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_times(cpus: set | Iterable[int] | None, text: str | None = None) -> dict[int, list[float]]:
+    """{CPU: seconds since the boot, in the order of /proc/stat} of these CPUs.
+
+    text is /proc/stat of another machine.
+    """
+    if text is None:
+        with open("/proc/stat", encoding="ascii") as f:
+            text = f.read()
+    ret = {}
+    for line in text.splitlines():
+        m = re.match(r"cpu(\d+) ", line)
+        if m and (cpus is None or int(m.group(1)) in cpus):
+            ret[int(m.group(1))] = [int(x) / USER_HZ for x in line.split()[1:9]]
+    if not ret or (cpus is not None and set(ret) != set(cpus)):
+        raise Problem(f"/proc/stat: has CPUs {sorted(ret)}, not {sorted(cpus or [])}")
+    return ret
 
 
 def core_ticks(cpus: set | Iterable[int] | None,
@@ -26,20 +45,16 @@ def core_ticks(cpus: set | Iterable[int] | None,
 
     text is /proc/stat of another machine. Niced time, that of the soaker, is left out.
     """
-    if text is None:
-        with open("/proc/stat", encoding="ascii") as f:
-            text = f.read()
     ret = {}
-    for line in text.splitlines():
-        m = re.match(r"cpu(\d+) ", line)
-        if not m or (cpus is not None and int(m.group(1)) not in cpus):
-            continue
-        user, _, system, idle, iowait, irq, softirq, steal = \
-            (int(x) / USER_HZ for x in line.split()[1:9])
-        ret[int(m.group(1))] = user + system + irq + softirq, idle + iowait, steal
-    if not ret or (cpus is not None and set(ret) != set(cpus)):
-        raise Problem(f"/proc/stat: has CPUs {sorted(ret)}, not {sorted(cpus or [])}")
+    for cpu, times in cpu_times(cpus, text).items():
+        user, _, system, idle, iowait, irq, softirq, steal = times
+        ret[cpu] = user + system + irq + softirq, idle + iowait, steal
     return ret
+
+
+def user_s(cpus: Iterable[int], text: str | None = None) -> float:
+    """Seconds since the boot that programs have run on these CPUs, outside of the kernel."""
+    return sum(user + nice for user, nice, *_ in cpu_times(cpus, text).values())
 
 
 class Core:
@@ -87,32 +102,71 @@ class Idle:
         return self.busy_s / self.wall_s
 
 
+def stat_of(folder: str) -> list[str] | None:
+    """The fields of a task's stat behind its name; None: it has ended."""
+    try:
+        with open(f"{folder}/stat", encoding="utf-8", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
 class Others:
     """Processor time that processes other than the benchmark's have taken.
 
-    On any CPU, since a task moves, or only tasks that ran last on `cpus`. Kernel threads are
-    left out, since they work for the server too. Short-lived processes (of a compiler) are
-    seen only as forks, of which a quiet machine has nearly none.
+    On any CPU, since a task moves, or only on `cpus`. Kernel threads are left out, since they
+    work for the server too. Short-lived processes (of a compiler) are seen only as forks, of
+    which a quiet machine has nearly none, or by what they take of `cpus` outside of the kernel.
     """
 
     def __init__(self, ours: Iterable[int], cpus: Iterable[int] | None = None) -> None:
         self.ours, self.cpus = set(ours), cpus
         self.before = self.look()
+        self.unseen_before = self.unseen()
         self.forks_before = self.forks()
 
     def look(self) -> dict[tuple[str, str], tuple[float, int]]:
+        """{(task, its start): (seconds, CPU)}; for `cpus`, of threads instead of processes."""
         ret = {}
         for pid in os.listdir("/proc"):
             if not pid.isdigit() or int(pid) in self.ours or int(pid) == os.getpid():
                 continue
+            field = stat_of(f"/proc/{pid}")
+            if not field or int(field[6]) & 0x00200000:     # PF_KTHREAD
+                continue
+            if self.cpus is not None and int(field[17]) > 1:
+                ret.update(self.threads(pid))
+            else:
+                ret[pid, field[19]] = sum(map(int, field[11:15])) / USER_HZ, int(field[36])
+        return ret
+
+    @staticmethod
+    def threads(pid: str) -> dict[tuple[str, str], tuple[float, int]]:
+        """Each thread has run where it is; the first one stands for ended children, too."""
+        ret = {}
+        try:
+            tids = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            return ret
+        for tid in tids:
+            field = stat_of(f"/proc/{pid}/task/{tid}")
+            if field:
+                times = map(int, field[11:15 if tid == pid else 13])
+                ret[tid, field[19]] = sum(times) / USER_HZ, int(field[36])
+        return ret
+
+    def unseen(self) -> float:
+        """Seconds that programs have run on `cpus`, except for ours there."""
+        if self.cpus is None:
+            return 0.0
+        ret = user_s(self.cpus)
+        for pid in self.ours | {os.getpid()}:
+            field = stat_of(f"/proc/{pid}")
             try:
-                with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
-                    field = f.read().rpartition(")")[2].split()
+                if field and (pid == os.getpid() or os.sched_getaffinity(pid) & set(self.cpus)):
+                    ret -= (int(field[11]) + int(field[13])) / USER_HZ
             except OSError:
-                continue
-            if int(field[6]) & 0x00200000:              # PF_KTHREAD
-                continue
-            ret[pid, field[19]] = sum(map(int, field[11:15])) / USER_HZ, int(field[36])
+                pass
         return ret
 
     @staticmethod
@@ -120,10 +174,16 @@ class Others:
         with open("/proc/stat", encoding="ascii") as f:
             return int(re.search(r"^processes (\d+)", f.read(), re.M).group(1))
 
-    def since_s(self) -> int:
+    def since_s(self) -> float:
+        """
+        What the tasks have taken that are there now, or what was taken of `cpus`: tasks that
+        have ended, or have moved to another CPU, are in that alone.
+        """
         now, none = self.look(), (0, 0)
-        return sum(max(0, t - self.before.get(task, none)[0]) for task, (t, cpu) in now.items()
+        seen = sum(max(0, t - self.before.get(task, none)[0]) for task, (t, cpu) in now.items()
                    if self.cpus is None or cpu in self.cpus)
+        unseen = self.unseen() - self.unseen_before
+        return max(seen, unseen) if unseen >= UNSEEN_MIN_S else seen
 
 
 class Patience:
