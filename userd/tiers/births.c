@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Reads the base chains of netfilter: those of nftables by netlink, with
- * notifications of changes; those of iptables-legacy, which has no netlink, from its
- * proc file. What cannot be read counts as a filter.
+ * notifications of changes; those of iptables-legacy in tiers/xtables.c. What cannot be
+ * read counts as a filter.
  */
 #include "tiers/births.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nf_tables_compat.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>
 #include <stdio.h>
@@ -31,10 +31,6 @@
  * the kernel gets it; after as many more, the kernel keeps all connections.
  */
 #define REFUSED_MAX 3
-
-static const char *const table_files[2] = {
-	"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names",
-};
 
 /* Subscribes to changes of nftables. 0 or negative errno. */
 static int nft_open(struct mnl_socket **ret)
@@ -157,23 +153,35 @@ static void rules_begin(void *arg)
 {
 	struct chains *c = arg;
 
-	c->b->counts = c->b->turns = false;
+	c->b->rules = (struct tbg_netfilter_rules){ 0 };
 }
 
-/* Whether an expression of a rule needs an entry in the direction and the zone of the first SYN. */
-static bool turns(const struct nlattr *element)
+/* A match of xtables in a rule that iptables has written. */
+static void match_look(const struct nlattr *data, struct tbg_netfilter_rules *ret)
 {
-	const struct nlattr *a, *data = NULL, *key = NULL;
-	bool ct = false, direction = false;
+	const struct nlattr *a, *info = NULL;
+	uint32_t revision = 0;
+	const char *name = "?";
 
-	mnl_attr_for_each_nested(a, element) {
-		if (mnl_attr_get_type(a) == NFTA_EXPR_NAME)
-			ct = !strcmp(text_of(a), "ct");
-		else if (mnl_attr_get_type(a) == NFTA_EXPR_DATA)
-			data = a;
+	mnl_attr_for_each_nested(a, data) {
+		if (mnl_attr_get_type(a) == NFTA_MATCH_NAME)
+			name = text_of(a);
+		else if (mnl_attr_get_type(a) == NFTA_MATCH_INFO)
+			info = a;
+		else if (mnl_attr_get_type(a) == NFTA_MATCH_REV &&
+			 mnl_attr_validate(a, MNL_TYPE_U32) >= 0)
+			revision = ntohl(mnl_attr_get_u32(a));
 	}
-	if (!ct || !data)
-		return false;
+	tbg_xtables_match(name, revision, info ? mnl_attr_get_payload(info) : NULL,
+			  info ? mnl_attr_get_payload_len(info) : 0, ret);
+}
+
+/* Whether a "ct" expression needs an entry in the direction and the zone of the first SYN. */
+static bool ct_turns(const struct nlattr *data)
+{
+	const struct nlattr *a, *key = NULL;
+	bool direction = false;
+
 	mnl_attr_for_each_nested(a, data) {
 		if (mnl_attr_get_type(a) == NFTA_CT_KEY)
 			key = a;
@@ -185,19 +193,35 @@ static bool turns(const struct nlattr *element)
 	       ntohl(mnl_attr_get_u32(key)) == NFT_CT_ZONE;
 }
 
-/* The name of an expression of nftables and of a match of iptables, wherever it is nested. */
+static void expression_look(const struct nlattr *element, struct tbg_netfilter_rules *ret)
+{
+	const struct nlattr *a, *data = NULL;
+	const char *name = "?";
+
+	mnl_attr_for_each_nested(a, element) {
+		if (mnl_attr_get_type(a) == NFTA_EXPR_NAME)
+			name = text_of(a);
+		else if (mnl_attr_get_type(a) == NFTA_EXPR_DATA)
+			data = a;
+	}
+	if (data && !strcmp(name, "ct"))
+		ret->turns |= ct_turns(data);
+	else if (data && !strcmp(name, "match"))
+		match_look(data, ret);
+}
+
 static int rule_look(const struct nlmsghdr *h, void *arg)
 {
-	static const char name[] = "connlimit";
+	static const char name[] = "connlimit";	/* an expression, wherever it is nested */
 	const struct nlattr *all = tbg_attr_of(h, sizeof(struct nfgenmsg), NFTA_RULE_EXPRESSIONS);
 	const struct nlattr *a;
 	struct chains *c = arg;
 
-	c->b->counts |= !!memmem(mnl_nlmsg_get_payload(h), mnl_nlmsg_get_payload_len(h), name,
-				 sizeof(name));
+	c->b->rules.counts |= !!memmem(mnl_nlmsg_get_payload(h), mnl_nlmsg_get_payload_len(h), name,
+				       sizeof(name));
 	if (all)
 		mnl_attr_for_each_nested(a, all)
-			c->b->turns |= turns(a);
+			expression_look(a, &c->b->rules);
 	return MNL_CB_OK;
 }
 
@@ -220,58 +244,33 @@ static bool nft_filters(struct tbg_births *b)
 	return true;
 }
 
-/* Reads the names of the tables. Their length or -1. */
-static ssize_t tables_read(int fd, char ret[TBG_TABLES_LEN])
-{
-	ssize_t n = pread(fd, ret, TBG_TABLES_LEN - 1, 0);
-
-	ret[n > 0 ? n : 0] = 0;
-	return n;
-}
-
-/* Whether the names, one a line, have this one. */
-static bool has_table(const char *names, const char *line)
-{
-	const char *at = strstr(names, line);
-
-	return at && (at == names || at[-1] == '\n');
-}
-
 /* The same for iptables-legacy: each of its tables has a chain at prerouting or input. */
-static bool tables_filter(struct tbg_births *b, int i)
+static bool xtables_filter(struct tbg_births *b, struct tbg_xtables *x)
 {
-	char *names = b->names[i], first[TBG_TABLES_LEN];
-	ssize_t n;
+	int n = tbg_xtables_look(x);
 
-	if (b->tables[i] < 0) {
-		b->tables[i] = open(table_files[i], O_RDONLY | O_CLOEXEC);
-		if (b->tables[i] < 0 && errno == ENOENT)
-			return false;
-	}
-	n = b->tables[i] < 0 ? -1 : tables_read(b->tables[i], names);
 	b->reroutes |= n < 0;
 	if (n < 0 && b->nats)
 		return true;
 	if (n < 0) {
 		snprintf(b->why, sizeof(b->why), "%s: %s; iptables may filter",
-			 table_files[i], strerror(errno));
+			 tbg_xtables_file(x), strerror(-n));
 		return true;
 	}
-	if (has_table(names, "nat\n"))
+	if (tbg_xtables_has(x, "nat"))
 		nat_found(b, "iptables", "nat");
-	b->reroutes |= has_table(names, "mangle\n");
-	snprintf(first, sizeof(first), "%.*s", (int)strcspn(names, "\n"), names);
+	b->reroutes |= tbg_xtables_has(x, "mangle");
 	if (n && !b->nats)
-		snprintf(b->why, sizeof(b->why), "iptables has the table %s (%s)", first,
-			 i ? "IPv6" : "IPv4");
+		snprintf(b->why, sizeof(b->why), "iptables has the table %.*s (%s)",
+			 (int)strcspn(x->names, "\n"), x->names, x->v6 ? "IPv6" : "IPv4");
 	return n;
 }
 
 /*
  * With a filter: whether conntrack accepts a connection whose beginning it has not seen, or the
- * daemon has to tell it of each.
+ * daemon has to tell it of each. turns: as in struct tbg_netfilter_rules.
  */
-static void conntrack_ask(struct tbg_births *b)
+static void conntrack_ask(struct tbg_births *b, bool turns)
 {
 	/* negative: there is no conntrack, or nothing that asks it */
 	int loose = b->filters ? tbg_sysctl("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", -1) :
@@ -287,8 +286,8 @@ static void conntrack_ask(struct tbg_births *b)
 		return;
 	if (!b->forgets)
 		strcpy(b->why, "conntrack came after the start, or its entries cannot be removed by BPF; start again");
-	else if (b->turns)
-		snprintf(b->why, sizeof(b->why), "a rule looks at the direction or the zone of connections (ct direction, original, reply, zone), and %s",
+	else if (turns)
+		snprintf(b->why, sizeof(b->why), "a rule looks at the direction or the zone of connections (ct direction, original, reply, zone; --ctdir), and %s",
 			 b->nats ? "netfilter has NAT" :
 			 "others drop what conntrack has not seen begin");
 	else if (b->untracked)
@@ -360,13 +359,18 @@ static void marks_ask(struct tbg_births *b, const struct tbg_routes *r)
 bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 {
 	uint32_t was = b->mode;
+	struct tbg_netfilter_rules rules;
 	bool filters;
 
 	b->why[0] = 0;
 	b->nats = b->reroutes = false;
 	filters = nft_filters(b);
-	for (int i = 0; i < 2; i++)
-		filters |= tables_filter(b, i);
+	rules = b->rules;
+	for (int i = 0; i < 2; i++) {
+		filters |= xtables_filter(b, &b->xtables[i]);
+		rules.counts |= b->xtables[i].rules.counts;
+		rules.turns |= b->xtables[i].rules.turns;
+	}
 	if (b->wanted != TBG_WANTED_AUTO) {
 		b->mode = b->wanted == TBG_WANTED_WIRE ? TBG_BIRTHS_WIRE : TBG_BIRTHS_KERNEL;
 		strcpy(b->why, "set by --births");
@@ -376,11 +380,11 @@ bool tbg_births_look(struct tbg_births *b, const struct tbg_routes *routes)
 			strcpy(b->why, "netfilter has no chain that could refuse a client");
 	}
 	b->filters = filters;
-	if (b->counts && b->wanted == TBG_WANTED_AUTO) {
+	if (rules.counts && b->wanted == TBG_WANTED_AUTO) {
 		b->mode = TBG_BIRTHS_NONE;
 		strcpy(b->why, "a rule limits the number of connections (ct count, connlimit), and would not count those that are wire's");
 	}
-	conntrack_ask(b);
+	conntrack_ask(b, rules.turns);
 	routes_ask(b, routes);
 	marks_ask(b, routes);
 	if (b->row >= 2 * REFUSED_MAX) {
@@ -410,7 +414,8 @@ void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well)
 void tbg_births_open(struct tbg_births *b, enum tbg_births_wanted wanted, bool forgets,
 		     const struct tbg_routes *routes)
 {
-	*b = (struct tbg_births){ .wanted = wanted, .forgets = forgets, .tables = { -1, -1 },
+	*b = (struct tbg_births){ .wanted = wanted, .forgets = forgets,
+				  .xtables = { { .fd = -1 }, { .v6 = true, .fd = -1 } },
 				  .cgroup_fd = tbg_cgroup_open(), .mode = TBG_BIRTHS_NONE };
 	b->nft_err = nft_open(&b->nft);
 	tbg_births_look(b, routes);
@@ -421,15 +426,13 @@ int tbg_births_fd(const struct tbg_births *b)
 	return b->nft ? mnl_socket_get_fd(b->nft) : -1;
 }
 
-bool tbg_births_moved(const struct tbg_births *b)
+bool tbg_births_moved(struct tbg_births *b)
 {
-	char names[TBG_TABLES_LEN];
+	bool ret = tbg_xtables_moved(&b->xtables[0]) || tbg_xtables_moved(&b->xtables[1]);
 
-	for (int i = 0; i < 2; i++)
-		if (b->tables[i] < 0 ? !access(table_files[i], F_OK) :
-		    tables_read(b->tables[i], names) < 0 || strcmp(names, b->names[i]))
-			return true;
-	return false;
+	if (ret)
+		b->row = 0;
+	return ret;
 }
 
 bool tbg_births_news(struct tbg_births *b)
@@ -452,7 +455,5 @@ void tbg_births_close(struct tbg_births *b)
 		close(b->cgroup_fd);
 	b->cgroup_fd = -1;
 	for (int i = 0; i < 2; i++)
-		if (b->tables[i] >= 0)
-			close(b->tables[i]);
-	b->tables[0] = b->tables[1] = -1;
+		tbg_xtables_close(&b->xtables[i]);
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "abi/knob.h"
+#include "tiers/xtables.h"
 
 /* --births: X(name, text) */
 #define TBG_BIRTHS_WANTED_LIST(X) \
@@ -27,8 +28,6 @@ enum tbg_births_wanted {
 	TBG_WANTED_NR
 };
 
-#define TBG_TABLES_LEN 64
-
 struct mnl_socket;
 struct tbg_routes;
 
@@ -37,8 +36,7 @@ struct tbg_births {
 	bool forgets;		/* wire can remove a connection from conntrack */
 	struct mnl_socket *nft;	/* reports changes of nftables; NULL: */
 	int nft_err;		/* the reason */
-	int tables[2];		/* tables of iptables-legacy, IPv4 and IPv6; or -1 */
-	char names[2][TBG_TABLES_LEN];	/* and their names when they were read */
+	struct tbg_xtables xtables[2];	/* IPv4 and IPv6 */
 	int cgroup_fd;		/* of the daemon; or negative */
 	uint32_t mode;		/* TBG_BIRTHS_* of abi/knob.h */
 	bool filters;		/* netfilter has a chain that could refuse a client */
@@ -46,13 +44,15 @@ struct tbg_births {
 	uint32_t tracks;	/* TBG_TRACKS_* of abi/knob.h */
 	int untracked;		/* negative errno: conntrack has refused the daemon's last entry */
 	bool reroutes;		/* or may have one that sets marks or TOS of answers */
-	bool counts;		/* or a rule that limits the number of connections */
-	bool turns;		/* or one that looks at the direction of one, or at its zone */
-	bool rules_read;	/* since they were last changed; only for these two */
+	struct tbg_netfilter_rules rules;	/* of nftables */
+	bool rules_read;	/* since they were last changed */
 	unsigned int refused;	/* hand-overs whose segment netfilter dropped: all, */
 	unsigned int row;	/* and those in a row, without a successful one between */
 	char why[160];
 };
+
+/* Before tbg_births_open(): there is nothing to close. */
+#define TBG_BIRTHS_CLOSED { .xtables = { { .fd = -1 }, { .fd = -1 } }, .cgroup_fd = -1 }
 
 /*
  * Begins to follow the netfilter rules of this network namespace. What cannot be
@@ -79,15 +79,15 @@ bool tbg_births_news(struct tbg_births *b);
 
 /*
  * Whether the tables of iptables-legacy have changed since tbg_births_look(). It sends no
- * notifications: call it a few times a second. Needs no privilege.
+ * notifications: call it a few times a second. Needs CAP_NET_ADMIN.
  */
-bool tbg_births_moved(const struct tbg_births *b);
+bool tbg_births_moved(struct tbg_births *b);
 
 /*
  * Reports the number of hand-overs that failed because netfilter drops segments of
  * connections whose beginning it has not seen; well: one has succeeded since the last
  * call. After a few failures in a row, connections are added to conntrack first; after a few
- * more, they are the kernel's; until nftables changes.
+ * more, they are the kernel's; until the rules change.
  */
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
 

@@ -317,7 +317,7 @@ int tbg_wire_open(struct tbg_wire **ret, const char *ifaces, uid_t owner, bool l
 	w->plan = *plan;
 	w->guard.cgroup_fd = -1;
 	w->on.pins.dir_fd = -1;
-	w->births = (struct tbg_births){ .tables = { -1, -1 }, .cgroup_fd = -1 };
+	w->births = (struct tbg_births)TBG_BIRTHS_CLOSED;
 	w->births_wanted = births;
 	w->owner = owner;
 	w->wanted = strdup(ifaces);

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Reads the tables of iptables-legacy: their names from a file in /proc, their rules by
+ * getsockopt(), as iptables does. Both families have the same options and structures, but for
+ * the addresses at the beginning of a rule.
+ */
+#include "tiers/xtables.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/netfilter/x_tables.h>
+#include <linux/netfilter/xt_conntrack.h>
+#include <linux/netfilter_ipv4/ip_tables.h>
+#include <linux/netfilter_ipv6/ip6_tables.h>
+
+#define TRIES_MAX 3		/* rules that change while they are read */
+#define LEN_MAX (256u << 20)	/* of the rules of a table, in bytes */
+#define CONNTRACK_REVISIONS 3
+
+static_assert(IPT_SO_GET_INFO == IP6T_SO_GET_INFO && IPT_SO_GET_ENTRIES == IP6T_SO_GET_ENTRIES &&
+	      sizeof(struct ipt_getinfo) == sizeof(struct ip6t_getinfo) &&
+	      offsetof(struct ipt_get_entries, entrytable) ==
+	      offsetof(struct ip6t_get_entries, entrytable), "the structures differ");
+
+const char *tbg_xtables_file(const struct tbg_xtables *x)
+{
+	return x->v6 ? "/proc/net/ip6_tables_names" : "/proc/net/ip_tables_names";
+}
+
+/* Reads the names of the tables. Their length or negative errno. */
+static int names_read(int fd, char ret[TBG_XTABLES_NAMES_LEN])
+{
+	ssize_t n = pread(fd, ret, TBG_XTABLES_NAMES_LEN - 1, 0);
+
+	ret[n > 0 ? n : 0] = 0;
+	return n < 0 ? -errno : n;
+}
+
+bool tbg_xtables_has(const struct tbg_xtables *x, const char *table)
+{
+	size_t len = strlen(table);
+
+	for (const char *at = x->names; *at; at += strcspn(at, "\n"), at += *at == '\n')
+		if (!strncmp(at, table, len) && at[len] == '\n')
+			return true;
+	return false;
+}
+
+void tbg_xtables_match(const char *name, unsigned int revision, const void *data, size_t len,
+		       struct tbg_netfilter_rules *ret)
+{
+	const uint16_t directed = XT_CONNTRACK_DIRECTION | XT_CONNTRACK_ORIGSRC |
+		XT_CONNTRACK_ORIGDST | XT_CONNTRACK_REPLSRC | XT_CONNTRACK_REPLDST |
+		XT_CONNTRACK_ORIGSRC_PORT | XT_CONNTRACK_ORIGDST_PORT |
+		XT_CONNTRACK_REPLSRC_PORT | XT_CONNTRACK_REPLDST_PORT;
+	struct xt_conntrack_mtinfo1 info;	/* what follows differs in later revisions */
+
+	ret->counts |= !strcmp(name, "connlimit");
+	if (strcmp(name, "conntrack") != 0)
+		return;
+	if (!revision || revision > CONNTRACK_REVISIONS || len < sizeof(info)) {
+		ret->turns = true;
+		return;
+	}
+	memcpy(&info, data, sizeof(info));
+	ret->turns |= info.match_flags & directed;
+}
+
+/* The matches of a rule, len bytes. */
+static bool matches_look(const uint8_t *at, size_t len, struct tbg_netfilter_rules *ret)
+{
+	struct xt_entry_match m;
+
+	for (; len; at += m.u.match_size, len -= m.u.match_size) {
+		if (len < sizeof(m))
+			return false;
+		memcpy(&m, at, sizeof(m));
+		if (m.u.match_size < sizeof(m) || m.u.match_size > len ||
+		    !memchr(m.u.user.name, 0, sizeof(m.u.user.name)))
+			return false;
+		tbg_xtables_match(m.u.user.name, m.u.user.revision, at + sizeof(m),
+				  m.u.match_size - sizeof(m), ret);
+	}
+	return true;
+}
+
+bool tbg_xtables_rules(bool v6, const void *entries, size_t len, struct tbg_netfilter_rules *ret)
+{
+	size_t head = v6 ? sizeof(struct ip6t_entry) : sizeof(struct ipt_entry);
+	size_t offsets = v6 ? offsetof(struct ip6t_entry, target_offset) :
+			      offsetof(struct ipt_entry, target_offset);
+	const uint8_t *at = entries;
+	uint16_t offset[2];		/* of the target, and of the next rule */
+
+	for (; len; at += offset[1], len -= offset[1]) {
+		if (len < head)
+			return false;
+		memcpy(offset, at + offsets, sizeof(offset));
+		if (offset[0] < head || offset[1] < offset[0] || offset[1] > len ||
+		    !matches_look(at + head, offset[0] - head, ret))
+			return false;
+	}
+	return true;
+}
+
+/* Asks the tables' own getsockopt(). 0 or negative errno. */
+static int option(int fd, bool v6, int name, void *ret, socklen_t len)
+{
+	return getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, name, ret, &len) ? -errno : 0;
+}
+
+/* Calls fn with a socket and each table. 0 or what fn returns first, negative errno. */
+static int each_table(const struct tbg_xtables *x,
+		      int (*fn)(int fd, bool v6, const struct ipt_getinfo *info, void *arg),
+		      void *arg)
+{
+	int fd, err = 0;
+
+	if (!x->names[0])
+		return 0;
+	fd = socket(x->v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	for (const char *at = x->names; *at && !err; at += strcspn(at, "\n"), at += *at == '\n') {
+		struct ipt_getinfo info = { 0 };
+
+		snprintf(info.name, sizeof(info.name), "%.*s", (int)strcspn(at, "\n"), at);
+		err = option(fd, x->v6, IPT_SO_GET_INFO, &info, sizeof(info)) ?:
+		      fn(fd, x->v6, &info, arg);
+	}
+	close(fd);
+	return err;
+}
+
+/* Adds the number and length of a table's rules to what tbg_xtables_moved() compares. */
+static int state_add(int fd, bool v6, const struct ipt_getinfo *info, void *arg)
+{
+	uint64_t *state = arg;
+
+	*state = (*state * 31 + info->num_entries) * 31 + info->size;
+	return 0;
+}
+
+static uint64_t state_of(const struct tbg_xtables *x)
+{
+	uint64_t ret = 1;
+
+	return each_table(x, state_add, &ret) ? 0 : ret;
+}
+
+/* Reads the rules of a table. 0, -EAGAIN if they change meanwhile, or negative errno. */
+static int rules_add(int fd, bool v6, const struct ipt_getinfo *info, void *arg)
+{
+	socklen_t len = sizeof(struct ipt_get_entries) + info->size;
+	struct ipt_get_entries *e = info->size <= LEN_MAX ? calloc(1, len) : NULL;
+	int err;
+
+	if (!e)
+		return -ENOMEM;
+	memcpy(e->name, info->name, sizeof(e->name));
+	e->size = info->size;
+	err = option(fd, v6, IPT_SO_GET_ENTRIES, e, len);
+	if (!err && !tbg_xtables_rules(v6, e->entrytable, e->size, arg))
+		err = -EBADMSG;
+	free(e);
+	return err;
+}
+
+int tbg_xtables_look(struct tbg_xtables *x)
+{
+	int n, err = -EAGAIN;
+	uint64_t state;
+
+	if (x->fd < 0) {
+		x->fd = open(tbg_xtables_file(x), O_RDONLY | O_CLOEXEC);
+		if (x->fd < 0)
+			return errno == ENOENT ? 0 : -errno;
+	}
+	n = names_read(x->fd, x->names);
+	if (n < 0)
+		return n;
+	state = state_of(x);
+	if (state && state == x->state)
+		return n;
+	for (int i = 0; i < TRIES_MAX && err == -EAGAIN; i++) {
+		x->rules = (struct tbg_netfilter_rules){ 0 };
+		err = each_table(x, rules_add, &x->rules);
+	}
+	x->rules.counts |= err;
+	x->state = state;
+	return n;
+}
+
+bool tbg_xtables_moved(const struct tbg_xtables *x)
+{
+	char names[TBG_XTABLES_NAMES_LEN];
+
+	if (x->fd < 0)
+		return !access(tbg_xtables_file(x), F_OK);
+	return names_read(x->fd, names) < 0 || strcmp(names, x->names) || state_of(x) != x->state;
+}
+
+void tbg_xtables_close(struct tbg_xtables *x)
+{
+	if (x->fd >= 0)
+		close(x->fd);
+	x->fd = -1;
+}
