@@ -5,7 +5,9 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +21,8 @@
 
 static struct {
 	bool knows, takes;		/* wire has the answer; it takes the connection */
+	int unacked;			/* bytes that the client has not acknowledged */
+	unsigned int repaired;		/* how often the socket was put into repair mode */
 	bool lost;			/* wire does not have it any more */
 	uint32_t ifindex;		/* where wire has found it, if not 0 */
 	uint32_t ran_on;		/* where the request was given */
@@ -97,8 +101,19 @@ int bpf_map_lookup_and_delete_batch(int fd, void *in, void *out, void *keys, voi
 	return -ENOENT;
 }
 
+int ioctl(int fd, unsigned long request, ...)
+{
+	va_list args;
+
+	va_start(args, request);
+	*va_arg(args, int *) = it.unacked;
+	va_end(args);
+	return 0;
+}
+
 enum tbg_repaired tbg_repair_set(int fd, bool on)
 {
+	it.repaired += on;
 	return TBG_REPAIR_DONE;
 }
 
@@ -134,6 +149,20 @@ KTAP_TEST(t_given_at_the_nth_request_in_a_row)
 	KTAP_CHECK(requests(&k, 10, 3) == 3);
 	KTAP_CHECK(it.asked == 3);
 	KTAP_CHECK(it.given == 1);
+}
+
+/* The kernel would count what is left to send as sent, and send none of it. */
+KTAP_TEST(t_no_repair_mode_before_all_is_acknowledged)
+{
+	struct tbg_taken k = {};
+
+	begin(true, true);
+	it.unacked = 1;
+	KTAP_CHECK(requests(&k, 10, 1) == 0);
+	KTAP_CHECK(!it.repaired);
+	it.unacked = 0;
+	KTAP_CHECK(requests(&k, 10, 1) > 0);
+	KTAP_CHECK(it.repaired == 1);
 }
 
 KTAP_TEST(t_one_miss_in_front_makes_no_difference)

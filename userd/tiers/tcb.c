@@ -10,7 +10,10 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+
+#include <linux/sockios.h>
 
 #include <bpf/bpf.h>
 
@@ -165,6 +168,19 @@ static bool asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint
 }
 
 /*
+ * Whether the client has acknowledged all of the socket's answers. In repair mode, the kernel
+ * counts what is left to send as sent when the next acknowledgement arrives, and sends none of it
+ * (tcp_write_xmit, while the queue of TCP_REPAIR_QUEUE is that to send): the client would miss it
+ * until a timeout.
+ */
+static bool is_acked(int fd)
+{
+	int left;
+
+	return !ioctl(fd, SIOCOUTQ, &left) && !left;
+}
+
+/*
  * Gives it with that request: true, and the socket is not connected any more. False where the
  * reply is too long, a segment came meanwhile, or it is unknown where the client is.
  */
@@ -181,7 +197,7 @@ static bool give(const struct tbg_tcbs *t, struct tbg_taken *k, int fd, uint32_t
 	tcb.undone = 0;
 	tcb.fails = 0;
 	tcb.given_at = tcb.answers;
-	if (len > TBG_REQ_MAX || !is_forgotten(t, &k->key))
+	if (len > TBG_REQ_MAX || !is_acked(fd) || !is_forgotten(t, &k->key))
 		return false;
 	done = tbg_repair_set(fd, true);
 	if (done == TBG_REPAIR_NO)
