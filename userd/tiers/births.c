@@ -278,7 +278,7 @@ static void conntrack_ask(struct tbg_births *b, bool turns)
 	bool there = loose >= 0 || b->nats;
 	bool first = there && (b->nats || !loose || b->row >= REFUSED_MAX);
 
-	if (first && b->forgets && (!(b->tracks & TBG_TRACKS_FIRST) || b->untracked))
+	if (b->forgets && (b->untracked || (first && !(b->tracks & TBG_TRACKS_FIRST))))
 		b->untracked = tbg_track_try();
 	b->tracks &= ~TBG_TRACKS_FIRST;
 	b->tracks |= (there ? TBG_TRACKS_ENTRIES : 0) | (first ? TBG_TRACKS_FIRST : 0);

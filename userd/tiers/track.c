@@ -234,16 +234,22 @@ void tbg_track_admit(struct tbg_track *t)
 unsigned int tbg_track_stuck(struct tbg_track *t)
 {
 	struct tbg_tcb_key keys[STUCK_MAX];
-	unsigned int nr = t->nl ? tbg_tcbs_stuck(t->tcbs, keys, STUCK_MAX) : 0;
+	unsigned int nr = t->nl ? tbg_tcbs_stuck(t->tcbs, keys, STUCK_MAX) : 0, added = 0;
 
 	if (!nr)
 		return 0;
 	tbg_privilege_raise();
-	for (unsigned int i = 0; i < nr; i++)
+	for (unsigned int i = 0; i < nr; i++) {
 		/* on error it is reset after a while */
-		t->births->untracked = establish(t->nl, &keys[i].flow, true, true);
+		int err = establish(t->nl, &keys[i].flow, true, true);
+
+		if (err)
+			t->births->untracked = err;
+		else
+			added++;
+	}
 	tbg_privilege_lower();
-	return nr;
+	return added;
 }
 
 int tbg_track_open(struct tbg_track *t, const struct tbg_tcbs *tcbs, struct tbg_births *births,

@@ -38,7 +38,8 @@ void tbg_track_admit(struct tbg_track *t);
 
 /*
  * Adds the connections to conntrack that the kernel has made no socket of, see tbg_tcbs_stuck(),
- * before their clients send again. Returns their number. Raises CAP_NET_ADMIN.
+ * before their clients send again. Returns the number of those that conntrack has accepted: of
+ * the others, the firewall has not judged any segment. Raises CAP_NET_ADMIN.
  */
 unsigned int tbg_track_stuck(struct tbg_track *t);
 
