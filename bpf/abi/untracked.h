@@ -10,9 +10,14 @@
 
 #define TBG_UNTRACKED_MAX	3072	/* payload; with headers, a test run takes a page at most */
 
+#define TBG_UNTRACKED_INBOUND	1	/* the client is to be the originator in conntrack */
+#define TBG_UNTRACKED_AGAIN	2	/* the segment is to arrive again */
+#define TBG_UNTRACKED_MORE	4	/* conntrack is asked already: it follows such a segment */
+
+/* A segment, or a part of a long one. */
 struct tbg_untracked {
 	struct tbg_tcb_key key;
-	__u32 inbound;		/* 1: the client is to be the originator in conntrack */
+	__u32 how;		/* TBG_UNTRACKED_* */
 	__u32 ifindex;
 	__u32 seq, ack;
 	__u32 tsval, tsecr;	/* if flags has TBG_FLOW_TS */
@@ -21,7 +26,7 @@ struct tbg_untracked {
 	__u16 window;		/* raw field, host order */
 	__u16 len;
 	__u8 flags;		/* TBG_FLOW_TS, TBG_FLOW_V6 */
-	__u8 tcp_flags;		/* 0: the segment is not to arrive again */
+	__u8 tcp_flags;
 	__u8 ip[4];		/* the first word of its IP header */
 	__u8 ttl;		/* or hop limit */
 	__u8 pad[3];

@@ -157,22 +157,6 @@ static __always_inline bool tbg_hand_is_last(struct tbg_tcb *f)
 	return fails >= TBG_HAND_TRIES;
 }
 
-/*
- * The daemon has to tell conntrack first. sound: the segment may arrive again. Returns
- * TC_ACT_SHOT, or TBG_HAND_RESET: too often.
- */
-static __always_inline int tbg_hand_ask(struct __sk_buff *skb, const struct tbg_pkt *p,
-					 const struct tbg_tcb_key *key, struct tbg_tcb *f,
-					 bool sound)
-{
-	/* a client that repeats its segment to a socket that is not there has been counted */
-	if (f->state != TBG_TCB_HANDED && tbg_hand_is_last(f))
-		return TBG_HAND_RESET;
-	tbg_track_ask(skb, p, key, false, sound);
-	tbg_count(TBG_WHY_UNTRACKED);
-	return TC_ACT_SHOT;
-}
-
 /* Returns whether the kernel has no reason to drop the segment. */
 static __always_inline bool tbg_hand_is_plain(struct __sk_buff *skb, const struct tbg_tcb *f,
 					      const struct tbg_pkt *p)
@@ -180,6 +164,27 @@ static __always_inline bool tbg_hand_is_plain(struct __sk_buff *skb, const struc
 	if (!tbg_is_plain(f, p) || p->odd)
 		return false;
 	return p->checked ? p->checked != TBG_CHECKED_WRONG : tbg_is_verified(skb, p);
+}
+
+/*
+ * The daemon has to tell conntrack first. sound: the segment may arrive again. Returns
+ * TC_ACT_SHOT, or TBG_HAND_RESET: too often. An attempt that the daemon has not come to yet, as
+ * where it is stopped, is no failure.
+ */
+static __always_inline int tbg_hand_ask(struct __sk_buff *skb, const struct tbg_pkt *p,
+					 const struct tbg_tcb_key *key, struct tbg_tcb *f,
+					 bool sound)
+{
+	__u32 how = sound && tbg_track_repeats(skb, p) ? TBG_UNTRACKED_AGAIN : 0;
+
+	if (!tbg_track_waiting(key) && tbg_track_room()) {
+		/* one that repeats its segment to a socket that is not there has been counted */
+		if (f->state != TBG_TCB_HANDED && tbg_hand_is_last(f))
+			return TBG_HAND_RESET;
+		tbg_track_ask(skb, p, key, how);
+	}
+	tbg_count(TBG_WHY_UNTRACKED);
+	return TC_ACT_SHOT;
 }
 
 /*
@@ -206,6 +211,23 @@ static __always_inline int tbg_hand_track(struct __sk_buff *skb, const struct tb
 	if (asks && tbg_is_unrouted(skb, p))
 		return bpf_redirect_neigh(TBG_LO, NULL, 0, 0);
 	return TBG_NOT_YET;
+}
+
+/*
+ * A segment that is not the next one of connection f: what goes before it may wait for conntrack.
+ * Returns whether it waits as well, and the daemon lets it arrive again after that.
+ */
+static __attribute__((noinline)) int tbg_hand_follows(struct __sk_buff *skb,
+						      const struct tbg_pkt *p,
+						      const struct tbg_tcb_key *key,
+						      struct tbg_tcb *f)
+{
+	if (!p || !key || !f)
+		return 0;
+	if (f->state != TBG_TCB_OPEN || p->ack - f->acked > f->snd_nxt - f->acked ||
+	    !tbg_hand_is_plain(skb, f, p) || !tbg_track_repeats(skb, p))
+		return 0;
+	return tbg_track_ask(skb, p, key, TBG_UNTRACKED_AGAIN | TBG_UNTRACKED_MORE);
 }
 
 /*

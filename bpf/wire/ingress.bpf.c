@@ -521,8 +521,13 @@ static __always_inline int tbg_own(struct __sk_buff *skb, struct tbg_scratch *s,
 	/* out of order, old, an ACK of unsent data, or data after a FIN */
 	if (p->seq != f->rcv_nxt || f->state != TBG_TCB_OPEN ||
 	    p->ack - f->acked > f->snd_nxt - f->acked ||
-	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0))
+	    (p->timed && f->flags & TBG_FLOW_TS && (__s32)(p->tsval - f->tsrecent) < 0)) {
+		if (knob->tracks & TBG_TRACKS_FIRST && tbg_hand_follows(skb, p, key, f)) {
+			tbg_count(TBG_WHY_UNTRACKED);
+			return TC_ACT_SHOT;
+		}
 		return tbg_bare_challenge(skb, s, key, f);
+	}
 	/*
 	 * a firewall drops resets: the kernel still has the request socket, and its numbers
 	 * are the client's, so it completes the connection

@@ -80,11 +80,55 @@ struct {
 	__uint(max_entries, TBG_TRACK_RING);
 } tbg_untracked SEC(".maps");
 
+/* What the daemon was given of a connection. */
+struct tbg_track_wait {
+	__u64 end;		/* the producer's position in tbg_untracked after that */
+	__u32 next;		/* sequence number of the client's byte behind it */
+	__u32 nr;		/* samples */
+};
+
+/*
+ * Connection -> its segments that wait for conntrack. Writer: BPF. LRU: if an entry is evicted,
+ * the client sends again what followed.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct tbg_tcb_key);
+	__type(value, struct tbg_track_wait);
+} tbg_track_waits SEC(".maps");
+
+#define TBG_TRACK_PARTS	24	/* samples of a connection at a time: a window of 64 KiB */
+
+/* Returns whether the daemon has more than a few samples to read. */
+static __always_inline bool tbg_track_behind(void)
+{
+	return bpf_ringbuf_query(&tbg_untracked, BPF_RB_AVAIL_DATA) > TBG_TRACK_LAG;
+}
+
 /* Returns whether the daemon is behind with these: new connections are left to the kernel. */
 static __always_inline bool tbg_track_lags(const struct tbg_knob *knob)
 {
-	return knob->tracks & TBG_TRACKS_FIRST &&
-	       bpf_ringbuf_query(&tbg_untracked, BPF_RB_AVAIL_DATA) > TBG_TRACK_LAG;
+	return knob->tracks & TBG_TRACKS_FIRST && tbg_track_behind();
+}
+
+/* Returns whether the ring has room for one more sample, which has a header of 8 bytes. */
+static __always_inline bool tbg_track_room(void)
+{
+	return bpf_ringbuf_query(&tbg_untracked, BPF_RB_AVAIL_DATA) <=
+	       TBG_TRACK_RING - sizeof(struct tbg_untracked) - 16;
+}
+
+/* Returns what the daemon has been given of the connection and not dealt with yet, or NULL. */
+static __always_inline struct tbg_track_wait *tbg_track_waiting(const struct tbg_tcb_key *key)
+{
+	struct tbg_track_wait *w = bpf_map_lookup_elem(&tbg_track_waits, key);
+	__s64 left;
+
+	if (!w)
+		return NULL;
+	left = w->end - bpf_ringbuf_query(&tbg_untracked, BPF_RB_CONS_POS);
+	return left > 0 ? w : NULL;
 }
 
 /*
@@ -212,41 +256,37 @@ static __always_inline bool tbg_track_repeats(struct __sk_buff *skb, const struc
 }
 
 /*
- * Gives the daemon the segment, of which the kernel gets nothing now; inbound: see
- * abi/untracked.h. sound: its checksum is right, so that it may arrive again, with one of the
- * daemon's. Not inlined: the verifier checks it once.
+ * Gives the daemon a part of the segment: from this byte of its payload on, TBG_UNTRACKED_MAX at
+ * most. how: TBG_UNTRACKED_*. Returns the number of bytes, or negative. This and the next function
+ * are global: the verifier checks each once, not for all ways through the loop.
  */
-static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
-						    const struct tbg_pkt *p,
-						    const struct tbg_tcb_key *key, bool inbound,
-						    bool sound)
+__attribute__((noinline)) int tbg_track_part(struct __sk_buff *skb, const struct tbg_pkt *p,
+					     const struct tbg_tcb_key *key, __u32 how, __u32 from)
 {
 	struct tbg_untracked *to;
 	__u64 len;
 
-	if (!p || !key)
-		return 0;
+	if (!p || !key || from > p->payload_len)
+		return -1;
 	to = bpf_ringbuf_reserve(&tbg_untracked, sizeof(*to), 0);
 	if (!to)
-		return 0;
+		return -1;
 	to->key = *key;
-	to->inbound = inbound;
+	to->how = how;
 	to->ifindex = skb->ifindex;
-	to->seq = p->seq;
+	to->seq = p->seq + from;
 	to->ack = p->ack;
 	to->tsval = p->tsval;
 	to->tsecr = p->tsecr;
 	to->vlan = bpf_htons(tbg_vlans(skb, p));
 	to->window = p->window;
 	to->flags = (p->timed ? TBG_FLOW_TS : 0) | (p->v6 ? TBG_FLOW_V6 : 0);
-	to->tcp_flags = p->tcp_flags;
-	len = p->payload_len;
+	to->tcp_flags = how & TBG_UNTRACKED_AGAIN ? p->tcp_flags : 0;
+	len = p->payload_len - from;
 	if (len > TBG_UNTRACKED_MAX) {
 		len = TBG_UNTRACKED_MAX;
-		to->tcp_flags &= ~TBG_TCP_FIN;	/* the client sends the rest again */
+		to->tcp_flags &= ~(TBG_TCP_FIN | TBG_TCP_PSH);
 	}
-	if (!sound || !tbg_track_repeats(skb, p))
-		to->tcp_flags = 0;
 	to->len = len;
 	if (bpf_skb_load_bytes(skb, 0, to->mac, sizeof(to->mac)) ||
 	    bpf_skb_load_bytes(skb, p->l3, to->ip, sizeof(to->ip)) ||
@@ -254,14 +294,55 @@ static __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb,
 		goto no;
 	if (len) {
 		TBG_BOUND(len, TBG_UNTRACKED_MAX, goto no);
-		if (bpf_skb_load_bytes(skb, p->payload, to->b, len))
+		if (bpf_skb_load_bytes(skb, p->payload + from, to->b, len))
 			goto no;
 	}
 	bpf_ringbuf_submit(to, 0);
-	return 0;
+	return len;
 no:
 	bpf_ringbuf_discard(to, 0);
-	return 0;
+	return -1;
+}
+
+/*
+ * Gives the daemon the segment, of which the kernel gets nothing now; how: TBG_UNTRACKED_*. A long
+ * one in parts, and what does not fit, the client sends again. Returns whether it was given.
+ */
+__attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb, const struct tbg_pkt *p,
+					    const struct tbg_tcb_key *key, __u32 how)
+{
+	struct tbg_track_wait w = {}, *was;
+	int i, len, given = 0;
+
+	if (!p || !key)
+		return 0;
+	w.next = p->seq;
+	if (how & TBG_UNTRACKED_MORE) {
+		was = tbg_track_waiting(key);
+		if (!was || was->next != p->seq)
+			return 0;
+		w.nr = was->nr;
+	}
+	for (i = 0; i < TBG_TRACK_PARTS; i++) {
+		if (how & TBG_UNTRACKED_MORE && (w.nr >= TBG_TRACK_PARTS || tbg_track_behind()))
+			break;
+		len = tbg_track_part(skb, p, key, how, w.next - p->seq);
+		if (len < 0)
+			break;
+		w.nr++;
+		given = 1;
+		if (!(how & TBG_UNTRACKED_AGAIN))
+			break;
+		w.next += len;
+		if (w.next - p->seq >= p->payload_len)
+			break;
+		how |= TBG_UNTRACKED_MORE;
+	}
+	if (!given)
+		return 0;
+	w.end = bpf_ringbuf_query(&tbg_untracked, BPF_RB_PROD_POS);
+	bpf_map_update_elem(&tbg_track_waits, key, &w, BPF_ANY);
+	return 1;
 }
 
 /*
@@ -294,7 +375,7 @@ static __attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb,
 		bpf_ct_change_timeout(ct, 0);
 	bpf_ct_release(ct);
 	if (lives)
-		tbg_track_ask(skb, p, key, true, false);
+		tbg_track_ask(skb, p, key, TBG_UNTRACKED_INBOUND);
 	return 0;
 }
 

@@ -212,12 +212,14 @@ static int on_untracked(void *arg, void *data, size_t len)
 {
 	const struct tbg_untracked *u = data;
 	struct tbg_track *t = arg;
+	bool inbound = u->how & TBG_UNTRACKED_INBOUND;
 	/* of one that does not fit, BPF has let the time run out */
-	int err = establish(t->nl, &u->key.flow, !u->inbound, u->inbound);
+	int err = u->how & TBG_UNTRACKED_MORE ? 0 :
+		  establish(t->nl, &u->key.flow, !inbound, inbound);
 
 	if (err)
 		t->births->untracked = err;
-	else if (u->tcp_flags)
+	else if (u->how & TBG_UNTRACKED_AGAIN)
 		put_in(t, u);
 	/* the sample is consumed nevertheless; the descriptor remains readable */
 	return ++t->read_nr >= ASKED_MAX ? -EAGAIN : 0;

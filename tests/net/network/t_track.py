@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -25,6 +24,7 @@ import talk
 begin, end = fw.begin, fw.end           # pylint: disable=invalid-name
 
 UPLOAD = talk.content("upload", 1 << 20)
+RING_SEGMENTS = 165             # of the ring between BPF and the daemon
 
 
 def flush():
@@ -145,6 +145,24 @@ def offloads(gro="off", **features):
 WAYS = ({"tso": "on"}, {"tso": "off", "gso": "off"}, {"tso": "off", "gso": "off", "gro": "on"})
 
 
+def t_no_segment_of_a_long_miss_is_sent_again():
+    """All of them wait for conntrack, and arrive in order."""
+    with fw.firewall(fw.FIREWALLD):
+        for length in (2500, 6000, 12000):
+            request = talk.request("/hit", *[f"X-{i}: {500 * 'x'}" for i in range(length // 500)])
+            for way in WAYS:
+                silent = 0
+                with offloads(**way):
+                    for i in range(10):
+                        with fw.connect(fw.PORT, 4 + 2 * (i % 2)) as c:
+                            assert c.get("/hit").body == fw.HIT
+                            c.send(request)
+                            assert c.response().body == fw.HIT
+                            silent += not fw.repeats(c)
+                # the rest: a machine that stands still for 200 ms
+                assert silent >= 7, (length, way, silent)
+
+
 @contextlib.contextmanager
 def proxies():
     """An upstream server, and the ports of two daemons in front of it."""
@@ -211,6 +229,40 @@ def t_conntrack_that_is_full():
             after = fw.late()
             assert after["births"] >= before["births"] + 2, (before, after)
             assert after["handed"] >= before["handed"] + 2, (before, after)
+
+
+def t_daemon_that_stands_still():
+    """
+    Longer than a client would try in vain, with more misses than the ring holds. Wire goes on; what
+    misses waits; new connections are the kernel's, until the daemon is there again.
+    """
+    with fw.firewall(fw.FIREWALLD), contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(fw.connect(fw.PORT, 4 + 2 * (i % 2)))
+                   for i in range(RING_SEGMENTS + 40)]
+        go_on = stack.enter_context(fw.connect(fw.PORT, 4))
+        for c in (*waiting, go_on):
+            assert c.get("/hit").tier == "wire"
+        births = fw.late()["births"]
+        target, body = fw.miss()
+        with daemon.stopped(fw.d.pid):
+            for c in waiting:
+                c.send(talk.request(target))
+            new = stack.enter_context(fw.connect(fw.PORT, 4))
+            new.send(talk.request("/hit"))
+            # by then it would be given up
+            net.until(lambda: fw.repeats(waiting[0]) > 4, "nothing is sent again")
+            hits(go_on)
+            assert not waiting[0].got and not new.got
+        for c in waiting:
+            assert c.response().body == body
+        assert new.response().body == fw.HIT
+        assert fw.late()["births"] == births, "a birth, although the daemon is behind"
+        for family in (4, 6):
+            with fw.connect(fw.PORT, family) as c:
+                fw.dialogue(c)
+        assert fw.late()["births"] == births + 2, "the daemon has caught up"
+        for c in waiting[:10]:
+            fw.dialogue(c)
 
 
 # As Docker publishes ports: another one than ours, ours at another address, and from within.
