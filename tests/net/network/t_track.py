@@ -18,6 +18,7 @@ import daemon
 import ktap
 import net
 import origin
+import rawtcp
 import t_firewalls as fw
 import talk
 
@@ -161,6 +162,40 @@ def t_no_segment_of_a_long_miss_is_sent_again():
                             silent += not fw.repeats(c)
                 # the rest: a machine that stands still for 200 ms
                 assert silent >= 7, (length, way, silent)
+
+
+def t_segments_that_wait_arrive_once_and_in_order():
+    """
+    A client that never sends anything again is answered, whatever comes between its segments:
+    damaged ones, repeats, other bytes for the same place, one from beyond a gap.
+    """
+    request = talk.request("/hit", *[f"X-{i}: {500 * 'x'}" for i in range(5)])
+    parts = [request[at:at + 700] for at in range(0, len(request), 700)]
+    st = rawtcp.Station(fw.n, fw.n.links[0])
+    try:
+        with fw.firewall(fw.FIREWALLD):
+            for family in (4, 6):
+                c = rawtcp.Connection(st, (st.server(family), fw.PORT)).open()
+                assert c.get(talk.request("/hit")).body == fw.HIT
+                before, first = talk.counts(fw.d), c.at
+                with daemon.stopped(fw.d.pid):
+                    for part in parts:
+                        other = bytes(len(part))
+                        c.put("P.", c.at, c.got, other, c.options(), raw=rawtcp.damaged)
+                        c.put("P.", c.at + 3000, c.got, other, c.options())
+                        c.send(part)
+                        c.put("P.", c.at - len(part), c.got, other, c.options())
+                        c.put("P.", first, c.got, parts[0], c.options())
+                    st.barrier(family)
+                assert c.response().body == fw.HIT
+                after = talk.counts(fw.d)
+                # the parts, and what came again in the first one's place: other bytes, and itself
+                counted = after["UNTRACKED"] - before["UNTRACKED"]
+                assert counted == len(parts) + 1 + len(parts), (counted, after)
+                assert c.get(talk.request("/hit")).body == fw.HIT
+                c.drop()
+    finally:
+        st.close()
 
 
 @contextlib.contextmanager
