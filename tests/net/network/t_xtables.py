@@ -107,10 +107,10 @@ def t_limits_of_iptables_legacy():
 
 def t_rules_beside_the_limit_change_nothing():
     """A rule among many of iptables-legacy is found; without it wire has its connections again."""
-    for nr in range(300):
-        fw.n.server.run("iptables-legacy", "-A", "INPUT", "-s", f"203.0.113.{nr % 256}", "-m",
-                        "conntrack", "--ctstate", "NEW", "-m", "comment", "--comment", f"nr {nr}",
-                        "-j", "DROP")
+    rules = "\n".join(f"-A INPUT -s 203.0.113.{nr % 256} -m conntrack --ctstate NEW "
+                      f"-m comment --comment x{nr} -j DROP" for nr in range(300))
+    fw.n.server.run("sh", "-c", f"iptables-legacy-restore --noflush <<'END'\n"
+                                f"*filter\n{rules}\nCOMMIT\nEND")
     with rule(4, "legacy", "INPUT", *LIMIT):
         net.until(lambda: "connlimit" in fw.late()["syns_why"], "the rule is not seen")
         assert not fourth(fw.PORT, 4)
