@@ -176,8 +176,10 @@ static __always_inline int tbg_hand_ask(struct __sk_buff *skb, const struct tbg_
 					 bool sound)
 {
 	__u32 how = sound && tbg_track_repeats(skb, p) ? TBG_UNTRACKED_AGAIN : 0;
+	struct tbg_track_wait *w = tbg_track_waiting(key);
 
-	if (!tbg_track_waiting(key) && tbg_track_room()) {
+	/* what waits may be of an earlier connection, or a request that wire has answered since */
+	if ((!w || w->first != p->seq) && tbg_track_room()) {
 		/* one that repeats its segment to a socket that is not there has been counted */
 		if (f->state != TBG_TCB_HANDED && tbg_hand_is_last(f))
 			return TBG_HAND_RESET;

@@ -83,8 +83,10 @@ struct {
 /* What the daemon was given of a connection. */
 struct tbg_track_wait {
 	__u64 end;		/* the producer's position in tbg_untracked after that */
+	__u32 first;		/* sequence number of the first one */
 	__u32 next;		/* sequence number of the client's byte behind it */
 	__u32 nr;		/* samples */
+	__u32 pad;
 };
 
 /*
@@ -98,7 +100,7 @@ struct {
 	__type(value, struct tbg_track_wait);
 } tbg_track_waits SEC(".maps");
 
-#define TBG_TRACK_PARTS	24	/* samples of a connection at a time: a window of 64 KiB */
+#define TBG_TRACK_PARTS	24	/* samples of a connection at a time: 64 KiB if they are merged */
 
 /* Returns whether the daemon has more than a few samples to read. */
 static __always_inline bool tbg_track_behind(void)
@@ -316,11 +318,13 @@ __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb, const struct 
 
 	if (!p || !key)
 		return 0;
+	w.first = p->seq;
 	w.next = p->seq;
 	if (how & TBG_UNTRACKED_MORE) {
 		was = tbg_track_waiting(key);
 		if (!was || was->next != p->seq)
 			return 0;
+		w.first = was->first;
 		w.nr = was->nr;
 	}
 	for (i = 0; i < TBG_TRACK_PARTS; i++) {
@@ -338,8 +342,8 @@ __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb, const struct 
 			break;
 		how |= TBG_UNTRACKED_MORE;
 	}
-	if (!given)
-		return 0;
+	if (!given || how & TBG_UNTRACKED_INBOUND)
+		return given;
 	w.end = bpf_ringbuf_query(&tbg_untracked, BPF_RB_PROD_POS);
 	bpf_map_update_elem(&tbg_track_waits, key, &w, BPF_ANY);
 	return 1;

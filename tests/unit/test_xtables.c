@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <linux/netfilter/x_tables.h>
+#include <linux/netfilter/xt_CT.h>
 #include <linux/netfilter/xt_conntrack.h>
 #include <linux/netfilter_ipv4/ip_tables.h>
 #include <linux/netfilter_ipv6/ip6_tables.h>
@@ -64,10 +65,20 @@ static void match_add(const char *name, unsigned int revision, const void *data,
 	offset_set(0, list.len - list.begin);
 }
 
+static void rule_ends_with(const char *target, const void *data, size_t len)
+{
+	uint16_t matches = list.len - list.begin;
+
+	match_add(target, 0, data, len);
+	offset_set(0, matches);
+	offset_set(1, list.len - list.begin);
+}
+
 static void rule_end(void)
 {
-	list.len += XT_ALIGN(sizeof(struct xt_standard_target));
-	offset_set(1, list.len - list.begin);
+	static const int verdict = -1;
+
+	rule_ends_with("", &verdict, sizeof(verdict));
 }
 
 static bool read_all(size_t len, struct tbg_netfilter_rules *ret)
@@ -123,6 +134,14 @@ KTAP_TEST(t_matches_that_matter_are_found)
 				conntrack_add(directed[i], revision);
 				KTAP_CHECK(read_all(list.len, &got) && !got.counts && got.turns);
 			}
+		for (int zone = 0; zone < 2; zone++) {
+			struct xt_ct_target_info ct = { .flags = XT_CT_NOTRACK, .zone = zone };
+
+			list_new(v6);
+			rule_begin();
+			rule_ends_with("CT", &ct, sizeof(ct));
+			KTAP_CHECK(read_all(list.len, &got) && got.turns == zone);
+		}
 		list_new(v6);
 		conntrack_add(0, 4);	/* which we do not know */
 		KTAP_CHECK(read_all(list.len, &got) && got.turns);

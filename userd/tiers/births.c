@@ -32,6 +32,10 @@
  */
 #define REFUSED_MAX 3
 
+/* extension_look() reads both. */
+_Static_assert((int)NFTA_MATCH_NAME == NFTA_TARGET_NAME && (int)NFTA_MATCH_REV == NFTA_TARGET_REV &&
+	       (int)NFTA_MATCH_INFO == NFTA_TARGET_INFO, "attributes");
+
 /* Subscribes to changes of nftables. 0 or negative errno. */
 static int nft_open(struct mnl_socket **ret)
 {
@@ -156,8 +160,8 @@ static void rules_begin(void *arg)
 	c->b->rules = (struct tbg_netfilter_rules){ 0 };
 }
 
-/* A match of xtables in a rule that iptables has written. */
-static void match_look(const struct nlattr *data, struct tbg_netfilter_rules *ret)
+/* A match or target of xtables in a rule that iptables has written. */
+static void extension_look(const struct nlattr *data, struct tbg_netfilter_rules *ret)
 {
 	const struct nlattr *a, *info = NULL;
 	uint32_t revision = 0;
@@ -172,8 +176,8 @@ static void match_look(const struct nlattr *data, struct tbg_netfilter_rules *re
 			 mnl_attr_validate(a, MNL_TYPE_U32) >= 0)
 			revision = ntohl(mnl_attr_get_u32(a));
 	}
-	tbg_xtables_match(name, revision, info ? mnl_attr_get_payload(info) : NULL,
-			  info ? mnl_attr_get_payload_len(info) : 0, ret);
+	tbg_xtables_extension(name, revision, info ? mnl_attr_get_payload(info) : NULL,
+			      info ? mnl_attr_get_payload_len(info) : 0, ret);
 }
 
 /* Whether a "ct" expression needs an entry in the direction and the zone of the first SYN. */
@@ -206,8 +210,8 @@ static void expression_look(const struct nlattr *element, struct tbg_netfilter_r
 	}
 	if (data && !strcmp(name, "ct"))
 		ret->turns |= ct_turns(data);
-	else if (data && !strcmp(name, "match"))
-		match_look(data, ret);
+	else if (data && (!strcmp(name, "match") || !strcmp(name, "target")))
+		extension_look(data, ret);
 }
 
 static int rule_look(const struct nlmsghdr *h, void *arg)
@@ -426,13 +430,9 @@ int tbg_births_fd(const struct tbg_births *b)
 	return b->nft ? mnl_socket_get_fd(b->nft) : -1;
 }
 
-bool tbg_births_moved(struct tbg_births *b)
+bool tbg_births_moved(const struct tbg_births *b)
 {
-	bool ret = tbg_xtables_moved(&b->xtables[0]) || tbg_xtables_moved(&b->xtables[1]);
-
-	if (ret)
-		b->row = 0;
-	return ret;
+	return tbg_xtables_moved(&b->xtables[0]) || tbg_xtables_moved(&b->xtables[1]);
 }
 
 bool tbg_births_news(struct tbg_births *b)

@@ -78,16 +78,16 @@ int tbg_births_fd(const struct tbg_births *b);
 bool tbg_births_news(struct tbg_births *b);
 
 /*
- * Whether the tables of iptables-legacy have changed since tbg_births_look(). It sends no
- * notifications: call it a few times a second. Needs CAP_NET_ADMIN.
+ * Whether there are other tables of iptables-legacy than at tbg_births_look(). It sends no
+ * notifications: call it a few times a second. Needs no privilege.
  */
-bool tbg_births_moved(struct tbg_births *b);
+bool tbg_births_moved(const struct tbg_births *b);
 
 /*
  * Reports the number of hand-overs that failed because netfilter drops segments of
  * connections whose beginning it has not seen; well: one has succeeded since the last
  * call. After a few failures in a row, connections are added to conntrack first; after a few
- * more, they are the kernel's; until the rules change.
+ * more, they are the kernel's; until nftables changes.
  */
 void tbg_births_refused(struct tbg_births *b, unsigned int nr, bool well);
 

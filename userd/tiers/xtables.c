@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <linux/netfilter/x_tables.h>
+#include <linux/netfilter/xt_CT.h>
 #include <linux/netfilter/xt_conntrack.h>
 #include <linux/netfilter_ipv4/ip_tables.h>
 #include <linux/netfilter_ipv6/ip6_tables.h>
@@ -54,8 +55,7 @@ bool tbg_xtables_has(const struct tbg_xtables *x, const char *table)
 	return false;
 }
 
-void tbg_xtables_match(const char *name, unsigned int revision, const void *data, size_t len,
-		       struct tbg_netfilter_rules *ret)
+static bool conntrack_turns(unsigned int revision, const void *data, size_t len)
 {
 	const uint16_t directed = XT_CONNTRACK_DIRECTION | XT_CONNTRACK_ORIGSRC |
 		XT_CONNTRACK_ORIGDST | XT_CONNTRACK_REPLSRC | XT_CONNTRACK_REPLDST |
@@ -63,19 +63,36 @@ void tbg_xtables_match(const char *name, unsigned int revision, const void *data
 		XT_CONNTRACK_REPLSRC_PORT | XT_CONNTRACK_REPLDST_PORT;
 	struct xt_conntrack_mtinfo1 info;	/* what follows differs in later revisions */
 
-	ret->counts |= !strcmp(name, "connlimit");
-	if (strcmp(name, "conntrack") != 0)
-		return;
-	if (!revision || revision > CONNTRACK_REVISIONS || len < sizeof(info)) {
-		ret->turns = true;
-		return;
-	}
+	if (!revision || revision > CONNTRACK_REVISIONS || len < sizeof(info))
+		return true;
 	memcpy(&info, data, sizeof(info));
-	ret->turns |= info.match_flags & directed;
+	return info.match_flags & directed;
 }
 
-/* The matches of a rule, len bytes. */
-static bool matches_look(const uint8_t *at, size_t len, struct tbg_netfilter_rules *ret)
+/* The target CT: whether it puts connections into a zone. */
+static bool ct_turns(const void *data, size_t len)
+{
+	struct xt_ct_target_info info;		/* later revisions begin in the same way */
+
+	if (len < sizeof(info))
+		return true;
+	memcpy(&info, data, sizeof(info));
+	return info.zone || info.flags & (XT_CT_ZONE_DIR_ORIG | XT_CT_ZONE_DIR_REPL |
+					  XT_CT_ZONE_MARK);
+}
+
+void tbg_xtables_extension(const char *name, unsigned int revision, const void *data, size_t len,
+			   struct tbg_netfilter_rules *ret)
+{
+	ret->counts |= !strcmp(name, "connlimit");
+	if (!strcmp(name, "conntrack"))
+		ret->turns |= conntrack_turns(revision, data, len);
+	else if (!strcmp(name, "CT"))
+		ret->turns |= ct_turns(data, len);
+}
+
+/* The matches of a rule, or its target: len bytes. Both begin in the same way. */
+static bool extensions_look(const uint8_t *at, size_t len, struct tbg_netfilter_rules *ret)
 {
 	struct xt_entry_match m;
 
@@ -86,8 +103,8 @@ static bool matches_look(const uint8_t *at, size_t len, struct tbg_netfilter_rul
 		if (m.u.match_size < sizeof(m) || m.u.match_size > len ||
 		    !memchr(m.u.user.name, 0, sizeof(m.u.user.name)))
 			return false;
-		tbg_xtables_match(m.u.user.name, m.u.user.revision, at + sizeof(m),
-				  m.u.match_size - sizeof(m), ret);
+		tbg_xtables_extension(m.u.user.name, m.u.user.revision, at + sizeof(m),
+				      m.u.match_size - sizeof(m), ret);
 	}
 	return true;
 }
@@ -105,7 +122,8 @@ bool tbg_xtables_rules(bool v6, const void *entries, size_t len, struct tbg_netf
 			return false;
 		memcpy(offset, at + offsets, sizeof(offset));
 		if (offset[0] < head || offset[1] < offset[0] || offset[1] > len ||
-		    !matches_look(at + head, offset[0] - head, ret))
+		    !extensions_look(at + head, offset[0] - head, ret) ||
+		    !extensions_look(at + offset[0], offset[1] - offset[0], ret))
 			return false;
 	}
 	return true;
@@ -140,22 +158,6 @@ static int each_table(const struct tbg_xtables *x,
 	return err;
 }
 
-/* Adds the number and length of a table's rules to what tbg_xtables_moved() compares. */
-static int state_add(int fd, bool v6, const struct ipt_getinfo *info, void *arg)
-{
-	uint64_t *state = arg;
-
-	*state = (*state * 31 + info->num_entries) * 31 + info->size;
-	return 0;
-}
-
-static uint64_t state_of(const struct tbg_xtables *x)
-{
-	uint64_t ret = 1;
-
-	return each_table(x, state_add, &ret) ? 0 : ret;
-}
-
 /* Reads the rules of a table. 0, -EAGAIN if they change meanwhile, or negative errno. */
 static int rules_add(int fd, bool v6, const struct ipt_getinfo *info, void *arg)
 {
@@ -177,25 +179,19 @@ static int rules_add(int fd, bool v6, const struct ipt_getinfo *info, void *arg)
 int tbg_xtables_look(struct tbg_xtables *x)
 {
 	int n, err = -EAGAIN;
-	uint64_t state;
 
+	x->rules = (struct tbg_netfilter_rules){ 0 };
 	if (x->fd < 0) {
 		x->fd = open(tbg_xtables_file(x), O_RDONLY | O_CLOEXEC);
-		if (x->fd < 0)
-			return errno == ENOENT ? 0 : -errno;
+		if (x->fd < 0 && errno == ENOENT)
+			return 0;
 	}
-	n = names_read(x->fd, x->names);
-	if (n < 0)
-		return n;
-	state = state_of(x);
-	if (state && state == x->state)
-		return n;
-	for (int i = 0; i < TRIES_MAX && err == -EAGAIN; i++) {
+	n = x->fd < 0 ? -errno : names_read(x->fd, x->names);
+	for (int i = 0; n > 0 && i < TRIES_MAX && err == -EAGAIN; i++) {
 		x->rules = (struct tbg_netfilter_rules){ 0 };
 		err = each_table(x, rules_add, &x->rules);
 	}
-	x->rules.counts |= err;
-	x->state = state;
+	x->rules.counts |= n < 0 || (n > 0 && err);
 	return n;
 }
 
@@ -205,7 +201,7 @@ bool tbg_xtables_moved(const struct tbg_xtables *x)
 
 	if (x->fd < 0)
 		return !access(tbg_xtables_file(x), F_OK);
-	return names_read(x->fd, names) < 0 || strcmp(names, x->names) || state_of(x) != x->state;
+	return names_read(x->fd, names) < 0 || strcmp(names, x->names);
 }
 
 void tbg_xtables_close(struct tbg_xtables *x)

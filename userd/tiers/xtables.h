@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 #define TBG_XTABLES_NAMES_LEN 64
-#define TBG_XTABLES_NR 5	/* filter, mangle, nat, raw, security */
 
 /* What a rule needs that is wrong for connections that conntrack has not seen begin. */
 struct tbg_netfilter_rules {
@@ -24,21 +23,19 @@ struct tbg_xtables {
 	bool v6;
 	int fd;			/* of the file with their names; or -1 */
 	char names[TBG_XTABLES_NAMES_LEN];	/* one a line; when they were read */
-	uint64_t state;		/* of their rules when they were read; 0: not read */
 	struct tbg_netfilter_rules rules;
 };
 
 /*
- * Reads the names of the tables, and their rules if these have changed. The length of the names,
- * 0: there are no tables; or negative errno. Rules that cannot be read count as such that limit.
- * Needs CAP_NET_ADMIN.
+ * Reads the names of the tables, and their rules. The length of the names, 0: there are no tables;
+ * or negative errno. What cannot be read counts as a rule that limits. Needs CAP_NET_ADMIN.
  */
 int tbg_xtables_look(struct tbg_xtables *x);
 
 /* Whether there is a table of this name. */
 bool tbg_xtables_has(const struct tbg_xtables *x, const char *table);
 
-/* Whether tables or the number or length of rules have changed since tbg_xtables_look(). */
+/* Whether the names have changed since tbg_xtables_look(). Needs no privilege. */
 bool tbg_xtables_moved(const struct tbg_xtables *x);
 
 void tbg_xtables_close(struct tbg_xtables *x);
@@ -46,9 +43,9 @@ void tbg_xtables_close(struct tbg_xtables *x);
 /* The file with the names of the tables. */
 const char *tbg_xtables_file(const struct tbg_xtables *x);
 
-/* Adds to *ret what a match needs: its name, its revision, and its data of len bytes. */
-void tbg_xtables_match(const char *name, unsigned int revision, const void *data, size_t len,
-		       struct tbg_netfilter_rules *ret);
+/* Adds to *ret what a match or target needs: its name, its revision, and its data of len bytes. */
+void tbg_xtables_extension(const char *name, unsigned int revision, const void *data, size_t len,
+			   struct tbg_netfilter_rules *ret);
 
 /*
  * Adds to *ret what the rules in an answer of the kernel's to IPT_SO_GET_ENTRIES need. True if all

@@ -352,7 +352,7 @@ def t_little_descriptors_suffice_for_files_and_control():
                     assert left[s].response().status == 200, nr
                     left.pop(s).close()
     one(lambda *options, **more: daemon_of("--tiers", "user", *options, **more), 40)
-    both(lambda make: one(make, 97))
+    both(lambda make: one(make, 98))
 
 
 def t_no_descriptors_for_connections_are_reported_at_the_start():
