@@ -47,13 +47,24 @@ def rule(family, variant, chain, *words, table="filter"):
         fw.n.server.run(*command, "-D", chain, *words)
 
 
+def admitted(port, family):
+    """A connection, as soon as those that have ended do not count any more."""
+    end = time.monotonic() + net.WAIT_S
+    while True:
+        try:
+            return fw.connect(port, family)
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
 def fourth(port, family):
     """Whether a client gets a fourth connection beside three with hits."""
     with contextlib.ExitStack() as stack:
         for _ in range(3):
-            c = stack.enter_context(fw.connect(port, family))
+            c = stack.enter_context(admitted(port, family))
             assert c.get("/hit").body == fw.HIT
-            time.sleep(0.02)            # what has ended is removed once in a tick
         try:
             fw.connect(port, family).close()
         except ConnectionRefusedError:
@@ -68,8 +79,7 @@ def limited(variant):
             net.until(lambda: "connlimit" in fw.late()["syns_why"], "the rule is not seen")
             for port in (fw.OTHER, fw.PORT):
                 assert not fourth(port, family), (variant, family, port)
-                time.sleep(0.02)
-                with fw.connect(port, family) as c:
+                with admitted(port, family) as c:
                     fw.dialogue(c)
         net.until(lambda: "connlimit" not in fw.late()["syns_why"], "the rule does not go")
 
