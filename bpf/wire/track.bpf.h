@@ -283,7 +283,7 @@ __attribute__((noinline)) int tbg_track_part(struct __sk_buff *skb, const struct
 	to->vlan = bpf_htons(tbg_vlans(skb, p));
 	to->window = p->window;
 	to->flags = (p->timed ? TBG_FLOW_TS : 0) | (p->v6 ? TBG_FLOW_V6 : 0);
-	to->tcp_flags = how & TBG_UNTRACKED_AGAIN ? p->tcp_flags : 0;
+	to->tcp_flags = p->tcp_flags;
 	len = p->payload_len - from;
 	if (len > TBG_UNTRACKED_MAX) {
 		len = TBG_UNTRACKED_MAX;

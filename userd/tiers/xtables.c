@@ -70,7 +70,7 @@ static bool conntrack_turns(unsigned int revision, const void *data, size_t len)
 }
 
 /* The target CT: whether it puts connections into a zone. */
-static bool ct_turns(const void *data, size_t len)
+static bool sets_zone(const void *data, size_t len)
 {
 	struct xt_ct_target_info info;		/* later revisions begin in the same way */
 
@@ -88,7 +88,7 @@ void tbg_xtables_extension(const char *name, unsigned int revision, const void *
 	if (!strcmp(name, "conntrack"))
 		ret->turns |= conntrack_turns(revision, data, len);
 	else if (!strcmp(name, "CT"))
-		ret->turns |= ct_turns(data, len);
+		ret->turns |= sets_zone(data, len);
 }
 
 /* The matches of a rule, or its target: len bytes. Both begin in the same way. */
@@ -135,10 +135,34 @@ static int option(int fd, bool v6, int name, void *ret, socklen_t len)
 	return getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, name, ret, &len) ? -errno : 0;
 }
 
-/* Calls fn with a socket and each table. 0 or what fn returns first, negative errno. */
-static int each_table(const struct tbg_xtables *x,
-		      int (*fn)(int fd, bool v6, const struct ipt_getinfo *info, void *arg),
-		      void *arg)
+/* Adds to *ret what the rules of a table need. 0, -EAGAIN if they change, or negative errno. */
+static int table_read(int fd, bool v6, const char *name, size_t name_len,
+		      struct tbg_netfilter_rules *ret)
+{
+	struct ipt_getinfo info = { 0 };
+	struct ipt_get_entries *e;
+	socklen_t len;
+	int err;
+
+	snprintf(info.name, sizeof(info.name), "%.*s", (int)name_len, name);
+	err = option(fd, v6, IPT_SO_GET_INFO, &info, sizeof(info));
+	if (err)
+		return err;
+	len = sizeof(*e) + info.size;
+	e = info.size <= LEN_MAX ? calloc(1, len) : NULL;
+	if (!e)
+		return -ENOMEM;
+	memcpy(e->name, info.name, sizeof(e->name));
+	e->size = info.size;
+	err = option(fd, v6, IPT_SO_GET_ENTRIES, e, len);
+	if (!err && !tbg_xtables_rules(v6, e->entrytable, e->size, ret))
+		err = -EBADMSG;
+	free(e);
+	return err;
+}
+
+/* The same for all tables. */
+static int tables_read(struct tbg_xtables *x)
 {
 	int fd, err = 0;
 
@@ -147,51 +171,27 @@ static int each_table(const struct tbg_xtables *x,
 	fd = socket(x->v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	for (const char *at = x->names; *at && !err; at += strcspn(at, "\n"), at += *at == '\n') {
-		struct ipt_getinfo info = { 0 };
-
-		snprintf(info.name, sizeof(info.name), "%.*s", (int)strcspn(at, "\n"), at);
-		err = option(fd, x->v6, IPT_SO_GET_INFO, &info, sizeof(info)) ?:
-		      fn(fd, x->v6, &info, arg);
-	}
+	for (const char *at = x->names; *at && !err; at += strcspn(at, "\n"), at += *at == '\n')
+		err = table_read(fd, x->v6, at, strcspn(at, "\n"), &x->rules);
 	close(fd);
-	return err;
-}
-
-/* Reads the rules of a table. 0, -EAGAIN if they change meanwhile, or negative errno. */
-static int rules_add(int fd, bool v6, const struct ipt_getinfo *info, void *arg)
-{
-	socklen_t len = sizeof(struct ipt_get_entries) + info->size;
-	struct ipt_get_entries *e = info->size <= LEN_MAX ? calloc(1, len) : NULL;
-	int err;
-
-	if (!e)
-		return -ENOMEM;
-	memcpy(e->name, info->name, sizeof(e->name));
-	e->size = info->size;
-	err = option(fd, v6, IPT_SO_GET_ENTRIES, e, len);
-	if (!err && !tbg_xtables_rules(v6, e->entrytable, e->size, arg))
-		err = -EBADMSG;
-	free(e);
 	return err;
 }
 
 int tbg_xtables_look(struct tbg_xtables *x)
 {
-	int n, err = -EAGAIN;
+	int n, err, tries = 0;
 
-	x->rules = (struct tbg_netfilter_rules){ 0 };
 	if (x->fd < 0) {
 		x->fd = open(tbg_xtables_file(x), O_RDONLY | O_CLOEXEC);
 		if (x->fd < 0 && errno == ENOENT)
 			return 0;
 	}
 	n = x->fd < 0 ? -errno : names_read(x->fd, x->names);
-	for (int i = 0; n > 0 && i < TRIES_MAX && err == -EAGAIN; i++) {
+	do {
 		x->rules = (struct tbg_netfilter_rules){ 0 };
-		err = each_table(x, rules_add, &x->rules);
-	}
-	x->rules.counts |= n < 0 || (n > 0 && err);
+		err = n < 0 ? n : tables_read(x);
+	} while (err == -EAGAIN && ++tries < TRIES_MAX);
+	x->rules.counts |= !!err;
 	return n;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What matters to connections without a socket in rules of xtables' matches: in the tables of
- * iptables-legacy, which have no netlink, and in rules of nftables that iptables has written.
+ * Finds rules of iptables that do not fit connections without a socket. iptables-legacy has
+ * tables of its own, which netlink does not list; iptables-nft writes into those of nftables.
  */
 #ifndef TBG_USERD_TIERS_XTABLES_H
 #define TBG_USERD_TIERS_XTABLES_H
@@ -12,10 +12,10 @@
 
 #define TBG_XTABLES_NAMES_LEN 64
 
-/* What a rule needs that is wrong for connections that conntrack has not seen begin. */
+/* Rules that err about connections whose beginning conntrack has not seen. */
 struct tbg_netfilter_rules {
-	bool counts;		/* it limits the number of connections */
-	bool turns;		/* it looks at the direction of a connection, or at its zone */
+	bool counts;		/* one limits the number of connections */
+	bool turns;		/* one looks at the direction of a connection, or at its zone */
 };
 
 /* The tables of one family in this network namespace. */
