@@ -114,7 +114,7 @@ static __always_inline int tbg_begin(struct __sk_buff *skb, struct tbg_scratch *
 		out = tbg_way_back(skb, p);
 		if (out <= 0)
 			return out ? TBG_WHY_ROUTE : TBG_WHY_IFACE;
-		/* the last free places are for clients whose SYN wire has answered */
+		/* the last free places are left for handshakes that wire itself has begun */
 		if (!tbg_agreed_fits(&a, p) || p->tcp_flags & TBG_TCP_FIN || !tbg_tcb_fits() ||
 		    tbg_crowd_full(key) || tbg_track_lags(knob))
 			return TBG_WHY_NO_FLOW;

@@ -151,7 +151,7 @@ KTAP_TEST(t_given_at_the_nth_request_in_a_row)
 	KTAP_CHECK(it.given == 1);
 }
 
-/* The kernel would count what is left to send as sent, and send none of it. */
+/* The kernel would mark bytes as sent that it has not sent. */
 KTAP_TEST(t_no_repair_mode_before_all_is_acknowledged)
 {
 	struct tbg_taken k = {};

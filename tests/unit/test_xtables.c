@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Rules of iptables-legacy, as the kernel lists them (userd/tiers/xtables.c): which matches matter,
- * and lists that end too early or do not fit. What is read is heap memory of exactly that length.
+ * and lists that end too early or do not fit. Each list is a heap object of exactly its length, so
+ * that ASan detects a read beyond it.
  */
 #include "ktap.h"
 

@@ -168,10 +168,10 @@ static bool asks(const struct tbg_tcbs *t, const struct tbg_taken *k, const uint
 }
 
 /*
- * Whether the client has acknowledged all of the socket's answers. In repair mode, the kernel
- * counts what is left to send as sent when the next acknowledgement arrives, and sends none of it
- * (tcp_write_xmit, while the queue of TCP_REPAIR_QUEUE is that to send): the client would miss it
- * until a timeout.
+ * Whether the client has acknowledged all of the socket's answers. If bytes are still to be sent in
+ * repair mode, the next acknowledgement makes the kernel mark them as sent, but it does not send
+ * them (tcp_write_xmit, while TCP_REPAIR_QUEUE is the queue to send). The client gets them only
+ * after a timeout.
  */
 static bool is_acked(int fd)
 {

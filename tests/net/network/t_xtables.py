@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Rules of iptables, whose matches only xtables knows: those of iptables-legacy, which netlink
-does not list, and those that iptables-nft writes into nftables.
+"""Rules of iptables beside connections without a socket.
+
+iptables-legacy has tables that netlink does not list; iptables-nft writes into those of nftables.
 
 A table of iptables-legacy stays until its namespace goes, so the tests are in this order. The two
 daemons and what is played are those of t_firewalls.py.
