@@ -11,8 +11,7 @@
 #include "way.bpf.h"
 
 /* Looks up the request in s->pkt. Returns 0 or a reason. */
-static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
-						   struct tbg_scratch *s)
+__attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb, struct tbg_scratch *s)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 
@@ -25,7 +24,7 @@ static __attribute__((noinline)) int tbg_load_find(struct __sk_buff *skb,
  * a question without a client, which has no address. The daemon has asked the kernel before,
  * where that is necessary.
  */
-static __attribute__((noinline)) int tbg_ask_out(struct __sk_buff *skb, const struct tbg_pkt *p)
+__attribute__((noinline)) int tbg_ask_out(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct tbg_above_key on = { .below = skb->ifindex };
 	struct tbg_knob *knob = tbg_knob_get();
@@ -71,8 +70,7 @@ static __always_inline void tbg_ask_begin(struct __sk_buff *skb, const struct tb
  * length of the reply. Not inlined: the connection would count for the stack depth of
  * tbg_find().
  */
-static __attribute__((noinline)) int tbg_ask_line(struct __sk_buff *skb, struct tbg_scratch *s,
-						  bool cut)
+__attribute__((noinline)) int tbg_ask_line(struct __sk_buff *skb, struct tbg_scratch *s, bool cut)
 {
 	struct tbg_knob *knob = tbg_knob_get();
 	struct tbg_tcb f = {};

@@ -43,13 +43,12 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock___wire *sk
 				   int attrs__sz) __ksym;
 
 /* Returns the state of the segment's socket, else LISTEN where one listens, or 0. */
-static __attribute__((noinline)) int tbg_socket_state(struct __sk_buff *skb,
-						      const struct tbg_pkt *p)
+__attribute__((noinline)) int tbg_socket_state(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct bpf_sock *sk;
 	__u32 state = 0;
 
-	sk = tbg_socket_get(skb, p, &state);
+	sk = p ? tbg_socket_get(skb, p, &state) : NULL;
 	if (sk)
 		bpf_sk_release(sk);
 	return state;

@@ -75,9 +75,9 @@ __attribute__((noinline)) int tbg_found(struct __sk_buff *skb, const struct tbg_
 }
 
 /* A segment of a connection in a VRF that the kernel has a socket for. */
-static __attribute__((noinline)) int tbg_begin_vrf(struct __sk_buff *skb, const struct tbg_pkt *p,
-						   const struct tbg_tcb_key *key,
-						   const struct tbg_agreed *a)
+__attribute__((noinline)) int tbg_begin_vrf(struct __sk_buff *skb, const struct tbg_pkt *p,
+					    const struct tbg_tcb_key *key,
+					    const struct tbg_agreed *a)
 {
 	if (!p || !key || !a)
 		return 0;
@@ -250,8 +250,8 @@ static __always_inline int tbg_ingress_syn(struct __sk_buff *skb, struct tbg_scr
  * Returns whether the socket for these addresses and ports has sent this sequence number, and
  * the client has not acknowledged it.
  */
-static __attribute__((noinline)) int tbg_socket_owes(struct __sk_buff *skb,
-						     const struct tbg_pkt *p, __u32 seq)
+__attribute__((noinline)) int tbg_socket_owes(struct __sk_buff *skb, const struct tbg_pkt *p,
+					      __u32 seq)
 {
 	__u32 state;
 	struct bpf_sock *sk = p ? tbg_socket_get(skb, p, &state) : NULL;

@@ -142,7 +142,7 @@ static __always_inline void tbg_known_of(const struct tbg_pkt *p, struct tbg_kno
 }
 
 /* The segment's connection may become wire's: it is searched for again. */
-static __attribute__((noinline)) int tbg_known_remove(const struct tbg_pkt *p)
+__attribute__((noinline)) int tbg_known_remove(const struct tbg_pkt *p)
 {
 	struct tbg_known k, *slot;
 	__u64 was;
@@ -200,8 +200,8 @@ static __attribute__((noinline)) int tbg_known_take(const struct tbg_pkt *p, str
  * Adds the segment's connection if it has an established socket and is not wire's. That is
  * checked while the slot is busy: a connection that becomes wire's meanwhile makes it void.
  */
-static __attribute__((noinline)) int tbg_known_add(struct __sk_buff *skb, const struct tbg_pkt *p,
-						   const struct tbg_tcb_key *key)
+__attribute__((noinline)) int tbg_known_add(struct __sk_buff *skb, const struct tbg_pkt *p,
+					    const struct tbg_tcb_key *key)
 {
 	struct tbg_known_from from;
 	struct tbg_known k, *slot;

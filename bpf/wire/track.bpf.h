@@ -185,14 +185,14 @@ static __always_inline bool tbg_track_fits(const struct nf_conn___wire *ct)
  * Prepares conntrack for the segment. Returns 1 if it has an entry with which the kernel gets
  * the late socket, else 0 and it has none. reverse: see above.
  */
-static __attribute__((noinline)) int tbg_track_ready(struct __sk_buff *skb,
-						     const struct tbg_pkt *p, bool reverse)
+__attribute__((noinline)) int tbg_track_ready(struct __sk_buff *skb, const struct tbg_pkt *p,
+					      bool reverse)
 {
 	struct nf_conn___wire *ct;
 	__u8 replies;
 	int fits;
 
-	ct = tbg_track_find(skb, p, false, &replies);
+	ct = p ? tbg_track_find(skb, p, false, &replies) : NULL;
 	if (!ct)
 		return 0;
 	fits = tbg_track_fits(ct) && (replies || !reverse);
@@ -208,13 +208,13 @@ static __attribute__((noinline)) int tbg_track_ready(struct __sk_buff *skb,
  * segment has passed output and postrouting. An entry of the daemon's would not change them back.
  * The answers' addresses are those of the entry, whatever NAT has changed.
  */
-static __attribute__((noinline)) int tbg_track_nats(struct __sk_buff *skb, const struct tbg_pkt *p)
+__attribute__((noinline)) int tbg_track_nats(struct __sk_buff *skb, const struct tbg_pkt *p)
 {
 	struct nf_conn___wire *ct;
 	__u8 replies;
 	int nats;
 
-	ct = tbg_track_find(skb, p, true, &replies);
+	ct = p ? tbg_track_find(skb, p, true, &replies) : NULL;
 	if (!ct)
 		return 0;
 	nats = !!(BPF_CORE_READ(ct, status) & TBG_TRACK_NAT);
@@ -226,13 +226,13 @@ static __attribute__((noinline)) int tbg_track_nats(struct __sk_buff *skb, const
  * The segment's connection is given back: conntrack may not see its end, so its entry is not
  * kept for days.
  */
-static __attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const struct tbg_pkt *p,
-						    bool first)
+__attribute__((noinline)) int tbg_track_rest(struct __sk_buff *skb, const struct tbg_pkt *p,
+					     bool first)
 {
 	struct nf_conn___wire *ct;
 	__u8 replies;
 
-	ct = tbg_track_find(skb, p, false, &replies);
+	ct = p ? tbg_track_find(skb, p, false, &replies) : NULL;
 	if (!ct)
 		return 0;
 	bpf_ct_change_timeout(ct, first ? TBG_TRACK_REST_FIRST_MS : TBG_TRACK_REST_MS);
@@ -354,9 +354,8 @@ __attribute__((noinline)) int tbg_track_ask(struct __sk_buff *skb, const struct 
  * the SYN is invalid: it comes from the side that did not begin. The entry is removed if its
  * connection has ended. Otherwise the daemon turns it round before the SYN comes again.
  */
-static __attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb,
-						   const struct tbg_pkt *p,
-						   const struct tbg_tcb_key *key)
+__attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb, const struct tbg_pkt *p,
+					    const struct tbg_tcb_key *key)
 {
 	struct nf_conn___wire *ct;
 	struct bpf_sock *sk;
@@ -364,7 +363,7 @@ static __attribute__((noinline)) int tbg_track_syn(struct __sk_buff *skb,
 	bool lives;
 	__u8 replies;
 
-	ct = tbg_track_find(skb, p, false, &replies);
+	ct = p ? tbg_track_find(skb, p, false, &replies) : NULL;
 	if (!ct)
 		return 0;
 	if (!replies) {

@@ -106,7 +106,7 @@ static __always_inline __u32 *tbg_vrf_last(const struct tbg_tcb_key *key)
 }
 
 /* Notes that the connection is the kernel's. */
-static __attribute__((noinline)) int tbg_vrf_note(const struct tbg_tcb_key *key)
+__attribute__((noinline)) int tbg_vrf_note(const struct tbg_tcb_key *key)
 {
 	__u32 now_ms = tbg_now_ms(), *seen;
 
