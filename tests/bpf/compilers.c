@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The verifier accepts the BPF programs of each of Debian's compilers, not only those
- * of the default one. COMPILERS (tests/compilers) names the objects that were built.
+ * of the default one, and soon. COMPILERS (tests/compilers) names the objects that were built.
  */
 #include "ktap.h"
 
+#include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <stdarg.h>
@@ -48,14 +49,91 @@ static int keep(enum libbpf_print_level level, const char *format, va_list args)
 	return 0;
 }
 
+static bool btf_has(const struct btf *btf, const char *function)
+{
+	return btf && btf__find_by_name_kind(btf, function, BTF_KIND_FUNC) > 0;
+}
+
+/* Returns whether the kernel or its conntrack has the function, for a BPF program to call. */
+static bool kernel_has(const char *function)
+{
+	struct btf *kernel = btf__load_vmlinux_btf();
+	struct btf *conntrack = btf__load_module_btf("nf_conntrack", kernel);
+	bool ret = btf_has(kernel, function) || btf_has(conntrack, function);
+
+	btf__free(conntrack);
+	btf__free(kernel);
+	return ret;
+}
+
+/* Sets a constant of the object, as the daemon does; false: it has none of this name. */
+static bool constant_set(const struct bpf_object *bpf, const char *name, __u32 value)
+{
+	const struct btf *btf = bpf_object__btf(bpf);
+	int id = btf__find_by_name_kind(btf, ".rodata", BTF_KIND_DATASEC), i;
+	struct bpf_map *map = bpf_object__find_map_by_name(bpf, ".rodata");
+	const struct btf_type *constants;
+	static char data[1 << 16];
+	const void *was;
+	size_t size;
+
+	if (id < 0 || !map)
+		return false;
+	was = bpf_map__initial_value(map, &size);
+	if (!was || size > sizeof(data))
+		return false;
+	memcpy(data, was, size);
+	constants = btf__type_by_id(btf, id);
+	for (i = 0; i < btf_vlen(constants); i++) {
+		const struct btf_var_secinfo *at = btf_var_secinfos(constants) + i;
+		const struct btf_type *t = btf__type_by_id(btf, at->type);
+
+		if (strcmp(btf__name_by_offset(btf, t->name_off), name))
+			continue;
+		memcpy(data + at->offset, &value, sizeof(value));
+		return !bpf_map__set_initial_value(map, data, size);
+	}
+	return false;
+}
+
+/* Instructions that the verifier may walk in a program; 200,000 take it a second here. */
+#define WALK_MAX 250000
+
+static void walked(const struct object *o, const struct bpf_program *prog)
+{
+	struct bpf_prog_info info = {};
+	__u32 len = sizeof(info);
+
+	KTAP_EQ(bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &len), 0);
+	if (info.verified_insns > WALK_MAX / 4)
+		ktap_note("%s: %u instructions verified", bpf_program__name(prog),
+			  info.verified_insns);
+	if (info.verified_insns > WALK_MAX)
+		ktap_fail("%s, %s: the verifier walks more than %d instructions", o->by,
+			  bpf_program__name(prog), WALK_MAX);
+}
+
 static void load(const struct object *o)
 {
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = o->name);
 	struct bpf_object *bpf = bpf_object__open_mem(o->begin, o->end - o->begin, &opts);
+	struct bpf_program *prog;
+	bool conntrack;
 
 	*message = 0;
-	if (!bpf || bpf_object__load(bpf))
+	if (!bpf) {
 		ktap_fail("%s, %s: %s", o->by, o->name, message);
+		return;
+	}
+	/* without it, the verifier does not see what deals with it */
+	conntrack = kernel_has("bpf_skb_ct_lookup") && constant_set(bpf, "tbg_conntrack", 1);
+	if (bpf_object__load(bpf))
+		ktap_fail("%s, %s: %s", o->by, o->name, message);
+	else
+		ktap_note("%s%s", o->by, conntrack ? ", with conntrack" : "");
+	bpf_object__for_each_program(prog, bpf)
+		if (bpf_program__fd(prog) >= 0)
+			walked(o, prog);
 	bpf_object__close(bpf);
 }
 
@@ -83,20 +161,10 @@ static unsigned int load_all(const char *name)
 	libbpf_set_print(keep);
 	for (const struct object *o = objects; o->by; o++)
 		if (!strcmp(o->name, name)) {
-			ktap_note("%s", o->by);
 			load(o);
 			loaded++;
 		}
 	return loaded;
-}
-
-static bool kernel_has(const char *function)
-{
-	struct btf *btf = btf__load_vmlinux_btf();
-	int id = btf__find_by_name_kind(btf, function, BTF_KIND_FUNC);
-
-	btf__free(btf);
-	return id > 0;
 }
 
 #define LOADS(name, nr)							\
