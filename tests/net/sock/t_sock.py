@@ -409,7 +409,7 @@ def t_answers_of_upstreams():
                 body = talk.content("body", 5000)
                 assert c.request("POST", "/echo", body=body).body == body
                 time.sleep(0.1)
-        assert ages >= {9, 10, 11}, ages
+        assert len(ages) >= 3, ages
         assert talk.counts(d)["HIT_SOCK"] >= 10, talk.counts(d)
 
 
