@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The verifier accepts the BPF programs of each of Debian's compilers, not only those
- * of the default one, and soon. COMPILERS (tests/compilers) names the objects that were built.
+ * of the default one, and needs a limited number of steps for each. COMPILERS
+ * (tests/compilers) names the objects that were built.
  */
 #include "ktap.h"
 
@@ -125,7 +126,7 @@ static void load(const struct object *o)
 		ktap_fail("%s, %s: %s", o->by, o->name, message);
 		return;
 	}
-	/* without it, the verifier does not see what deals with it */
+	/* while the constant is 0, the verifier skips the code about conntrack */
 	conntrack = kernel_has("bpf_skb_ct_lookup") && constant_set(bpf, "tbg_conntrack", 1);
 	if (bpf_object__load(bpf))
 		ktap_fail("%s, %s: %s", o->by, o->name, message);

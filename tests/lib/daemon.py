@@ -38,7 +38,8 @@ TURN = os.environ.get("TBG_TURN", "")
 # Factor of times, at most; vm/run has another one for debug kernels.
 SLOW = int(os.environ.get("TBG_SLOW", 0)) or \
     (10 if IN_VM else 5 if os.environ.get("TBG_SANITIZER") else 1)
-READY_S = STOP_S = 24 * SLOW if IN_VM else 60
+READY_S = 24 * SLOW if IN_VM else 60
+STOP_S = 12 * SLOW if IN_VM else 60
 BINARY = os.path.join(ktap.BUILD, "toboggand")
 TOOL = os.path.join(ktap.BUILD, "toboggan")
 

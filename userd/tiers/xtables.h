@@ -12,10 +12,10 @@
 
 #define TBG_XTABLES_NAMES_LEN 64
 
-/* Rules that err about connections whose beginning conntrack has not seen. */
+/* Whether there are rules that go wrong if conntrack has not seen a connection begin. */
 struct tbg_netfilter_rules {
-	bool counts;		/* one limits the number of connections */
-	bool turns;		/* one looks at the direction of a connection, or at its zone */
+	bool counts;		/* a rule that limits the number of connections */
+	bool turns;		/* a rule about the direction of a connection, or its zone */
 };
 
 /* The tables of one family in this network namespace. */
